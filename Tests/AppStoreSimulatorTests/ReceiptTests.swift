@@ -41,7 +41,7 @@ import Testing
         }
     }
 
-    @Test func `what Xcode makes is nobody's word`() async throws {
+    @Test func `what Xcode makes proves nothing`() async throws {
         try await RunningSimulator.with { store in
             let sale = try await store.sell(#"{"app":"com.example.game","productId":"p","receiptStyle":"xcode"}"#)
             let receipt = sale.string("receipt")

@@ -162,7 +162,7 @@ import Testing
         }
     }
 
-    @Test func `P16: dead for a day, it rejects nothing; back again, it is asked again`() async throws {
+    @Test func `P16: without an answer for a day, it rejects nothing; back again, it is asked again`() async throws {
         try await Shop.with { shop in
             let hard = try shop.verifier(.hard)
             let soft = try shop.verifier(.soft)
@@ -210,7 +210,7 @@ import Testing
         }
     }
 
-    @Test func `who cuts off the responder brings no revoked certificate back; only the responder does`() async throws {
+    @Test func `no answer makes no revoked certificate good again; only an answer does`() async throws {
         try await Shop.with { shop in
             let soft = try shop.verifier(.soft)
             let jws = try await shop.sell()
@@ -248,7 +248,7 @@ import Testing
         }
     }
 
-    @Test func `the certificates in use are told with their ends`() async throws {
+    @Test func `the certificates in use are listed with their ends`() async throws {
         try await Shop.with { shop in
             let verifier = try shop.verifier(.off)
             #expect(verifier.certificatesInUse.map(\.kind) == [.configuredRoot])

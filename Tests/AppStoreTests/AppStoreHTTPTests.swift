@@ -136,7 +136,7 @@ private func failure(_ client: VerifyReceiptClient) async -> AppStoreFailure? {
         "0", #","environment":"Production","receipt":{"bundle_id":"com.example.game","in_app":[]}"#)
     private static let sandboxGenuine = answer("0", #","environment":"Sandbox","receipt":{"bundle_id":"b"}"#)
 
-    @Test func `the request is one JSON object, encoded and not glued`() async throws {
+    @Test func `the request is one JSON object, encoded and not joined from texts`() async throws {
         try await LocalApple.serving({ _ in Self.genuine }) { apple, http in
             let verified = try await client(http, apple.url).verify(receipt)
             #expect(verified.environment == .production)

@@ -152,7 +152,7 @@ import Testing
         #expect(broken.reason == .malformed)
     }
 
-    @Test func `plain words: what it is, why not, dates, money, nothing a terminal obeys`() async throws {
+    @Test func `plain words: what it is, why not, dates, money, no control characters`() async throws {
         let extra =
             #","price":1990,"currency":"USD","appAccountToken":"A\u001b[31m","extra":{"list":[1,{"x":true}],"none":[]}"#
         let valid = await Inspection.inspect(

@@ -81,7 +81,7 @@ import Testing
 
     /// Goal: a value that is written is read again unchanged, by us and by Foundation. Damaged bytes are an error or a
     /// value, never a crash.
-    @Test func `random values survive, damaged bytes do no harm`() throws {
+    @Test func `random values are read back, damaged bytes do no harm`() throws {
         var random = SeededRandom(announcing: "JSON of Apple")
         let seed = random.seed
         for _ in 0..<5_000 {

@@ -26,7 +26,7 @@ import Testing
     }
 
     @Test(arguments: VerificationFailure.Reason.allCases)
-    func `what the certificates alone are to blame for is built once, everything else each time`(
+    func `an error of the certificates alone is built once, every other error each time`(
         _ reason: VerificationFailure.Reason
     ) async {
         let failures = KnownFailures()
@@ -39,7 +39,7 @@ import Testing
         #expect(await Self.present("b", to: failures, reason).isBuilt, "another header")
     }
 
-    @Test func `as many as two generations are remembered, and then the oldest make room`() async {
+    @Test func `as many as two generations are remembered, and then the oldest are dropped`() async {
         let failures = KnownFailures(limit: 2)
         for text in ["a", "b", "c"] { _ = await Self.present(text, to: failures, .untrustedRoot) }
         for text in ["a", "b", "c"] { #expect(await !Self.present(text, to: failures, .untrustedRoot).isBuilt) }

@@ -108,7 +108,7 @@ import Testing
         }
     }
 
-    @Test func `P18: our root in third place does not vouch for a foreign leaf and intermediate`() async throws {
+    @Test func `P18: our root in third place proves nothing for a foreign leaf and intermediate`() async throws {
         let foreign = try TestAuthority()
         let x5c = [foreign.x5c[0], foreign.x5c[1], authority.x5c[2]]
         let jws = try foreign.sign(Payload.transaction(), header: TestAuthority.header(x5c: x5c))
@@ -371,7 +371,7 @@ import Testing
 
     // MARK: Cache
 
-    @Test func `one app's root never vouches for another app`() async throws {
+    @Test func `one app's root never counts for another app`() async throws {
         let other = try TestAuthority().verifier()
         _ = try await verifier.transaction(good)
         #expect(await other.refusal(of: good) == .untrustedRoot)

@@ -54,7 +54,7 @@ import WorkQueue
         #expect((finding.toDo == nil) == (verdict == "ok"))
     }
 
-    @Test("F24: a locale that the C library sorts otherwise than it did is told")
+    @Test("F24: a locale that the C library sorts otherwise than it did is reported")
     func collations() {
         #expect(Doctor.collation(recorded: nil, actual: nil)?.verdict == nil)
         #expect(Doctor.collation(recorded: "2.36", actual: nil)?.verdict == nil)
@@ -81,7 +81,7 @@ import WorkQueue
     }
 
     @Test(
-        "What every user may do to a file is told: worst first, and by the name of its setting",
+        "What every user may do to a file is reported: worst first, and by the name of its setting",
         arguments: [
             (0o600, 0o755, true, nil), (0o640, 0o755, true, nil), (0o644, 0o755, false, nil),
             (0o644, 0o755, true, .warn), (0o646, 0o755, true, .fail), (0o602, 0o755, false, .fail),
@@ -132,7 +132,7 @@ import WorkQueue
         #expect(Doctor.expiry(of: [], now: Date()).map(\.verdict) == [.ok])
     }
 
-    @Test("An access key that ends is told a month before, by its last successor; one without an end always")
+    @Test("An access key that ends is reported a month before, by its last successor; one without an end always")
     func keysThatEnd() throws {
         let now = Date(timeIntervalSince1970: 1_790_000_000)
         func findings(_ keys: [(String, Double?)]) throws -> [Diagnosis] {
@@ -222,7 +222,7 @@ import WorkQueue
     }
 
     @Test(
-        "A variable that is not set is said to be not set, and nobody is told to mend what is not there",
+        "A variable that is not set is said to be not set, and nobody is asked to mend what is not there",
         arguments: [
             ("MAKEGOOD_POSTGRES_URL", "database"), ("MAKEGOOD_AMQP_URL", "broker"),
             ("MAKEGOOD_CONFIG", "configuration"),

@@ -5,7 +5,7 @@ import Testing
 
 extension EndToEnd {
     /// Bad input, case by case, against one running system. What ingest refuses is not stored.
-    @Suite(.serialized, .system) struct TheDoor {
+    @Suite(.serialized, .system) struct Authentication {
         private let system = System.current
 
         /// Goal: a post with no key or a wrong one is answered 401, and the answer says how to authenticate.

@@ -148,7 +148,7 @@ extension EndToEnd {
         /// worker again each time. 20 neighbours in the same queue are granted, although the worker held them too at
         /// each crash. The payload is rescued eight times, its waits shortened by hand, and then parked `never_worked`;
         /// a redrive with a mended worker grants it too.
-        @Test(.timeLimit(.minutes(4))) func aPayloadThatKillsItsWorkerIsParkedAndItsNeighboursGranted() async throws {
+        @Test(.timeLimit(.minutes(4))) func aPayloadThatKillsItsWorkerIsParkedAndTheOthersGranted() async throws {
             // A rescue delay of one second: by then a worker has started again, as in production.
             try await System.run(.init(timeScale: 0.1)) { system in
                 try await system.start(.ingest)

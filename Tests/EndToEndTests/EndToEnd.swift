@@ -1,16 +1,16 @@
 import Testing
 
 /// The whole product tested from the outside: real processes, real PostgreSQL and RabbitMQ, the App Store simulator
-/// over real HTTP, and kill -9. After every test the invariants are checked (`Books`).
+/// over real HTTP, and kill -9. After every test the invariants are checked (`SystemInvariants`).
 ///
 /// One test at a time: each starts several processes, and two cores are enough for one system only.
 @Suite(.serialized) enum EndToEnd {}
 
 extension EndToEnd {
-    @Suite(.serialized) struct Bookkeeping {
+    @Suite(.serialized) struct InvariantCheck {
         /// Goal: the check of the invariants notices errors; if it did not, every test of this suite would be
         /// worthless.
-        /// Method: after a purchase was granted correctly, one lie at a time is written into the database: a grant that
+        /// Method: after a purchase was granted correctly, one false row at a time is written into the database: a grant that
         /// nobody was owed, one to the wrong user, one with other goods or another product, an event told twice, one
         /// told to the wrong user, a row that the tallies do not count. Each must be noticed.
         @Test(arguments: [

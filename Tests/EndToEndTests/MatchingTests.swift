@@ -10,7 +10,7 @@ extension EndToEnd {
         /// no order is bound by another order's purchase (S3-17, S3-42, S4-8, S4-9, S4-24, P7).
         /// Method: purchases name a wrong order, by claim and by token, beside the right ones. Apple's product is
         /// granted, the order that fits is bound, every other order stays open.
-        @Test func noOrderSwallowsAnotherPurchase() async throws {
+        @Test func noOrderTakesAnotherPurchase() async throws {
             try await System.run { system in
                 let (coins, gems) = (try await system.place("tapper"), try await system.place("tapper", .gems))
                 let wrong = try await system.place("prover", .gems)
@@ -236,7 +236,7 @@ extension EndToEnd {
         /// purchase that was perhaps charged twice is given, and the backend is told (P4, P5, P6).
         /// Method: two workers; twenty purchases that name one order, and ten purchases claimed by two users with an
         /// order each, all in flight together.
-        @Test func manyFightForOneOrder() async throws {
+        @Test func manyPurchasesForOneOrder() async throws {
             try await System.run { system in
                 let contested = try await system.place("u1")
                 let sales = try await system.appStore.sell(20)

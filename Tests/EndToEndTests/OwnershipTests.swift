@@ -163,7 +163,7 @@ extension EndToEnd {
 
         /// Goal: an order that is younger than the purchase is not bound by it, neither within one account (S4-8) nor
         /// across a switch of accounts on one phone (S3-38, note 6).
-        @Test func aYoungerOrderSwallowsNothing() async throws {
+        @Test func aYoungerOrderTakesNothing() async throws {
             try await System.run { system in
                 try await system.startAll()
                 let phone = try await system.client.installationToken()

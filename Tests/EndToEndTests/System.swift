@@ -17,7 +17,7 @@ import WorkQueue
 /// The whole product for one test: real processes, a database and queues of its own, an App Store of its own.
 ///
 /// `run` itself starts only the App Store; the test starts the processes it needs. Afterwards `run` checks the
-/// invariants of every test (`Books`), and ends everything, however the test went.
+/// invariants of every test (`SystemInvariants`), and ends everything, however the test went.
 ///
 /// Every process works with the rights of its role, at the database (`makegood roles`) and at the broker, whose users
 /// deploy/local makes: if a process lacks a right, a test fails.
@@ -52,7 +52,7 @@ final class System: Sendable {
         var supervisors: [Task<Void, Never>] = []
         var started: [String: Int] = [:]
         var client: Client?
-        var books = Books()
+        var invariants = SystemInvariants()
     }
 
     let shape: Shape
@@ -140,7 +140,7 @@ final class System: Sendable {
             try await system.command("roles", as: nil)
             try await system.command("queue", "declare", as: nil)
             try await body(system)
-            try await system.closeBooks()
+            try await system.checkInvariants()
         } catch {
             print(await system.report(error))
             await system.end()
@@ -371,7 +371,7 @@ extension System {
     }
 }
 
-// MARK: - Buying, and the books
+// MARK: - Buying, and the invariants
 
 extension System {
     /// Posts as a player's app: until the post is accepted, as a client must. The answer's status is 200 or 202.
@@ -384,7 +384,7 @@ extension System {
         while true {
             let answer = try? await client.post(post, wait: seconds)
             if let answer, answer.isAccepted {
-                state.withLock { _ = $0.books.accepted.insert(answer.id) }
+                state.withLock { _ = $0.invariants.accepted.insert(answer.id) }
                 return answer
             }
             if let answer, answer.status != 503 {
@@ -412,7 +412,7 @@ extension System {
         guard answers.count == sales.count, answers.allSatisfy(\.isAccepted) else {
             throw Failure(description: "a batch was answered \(answers.map(\.status)): \(answers.first?.text ?? "")")
         }
-        state.withLock { $0.books.accepted.formUnion(answers.map(\.id)) }
+        state.withLock { $0.invariants.accepted.formUnion(answers.map(\.id)) }
     }
 
     /// Submits the legacy receipt of a sale.
@@ -425,13 +425,13 @@ extension System {
 
     /// Notes that this purchase must be granted in the end, once, to one of these users.
     func owe(_ sale: Sale, to users: String...) {
-        state.withLock { $0.books.owed[sale.purchase.transactionId] = Set(users) }
+        state.withLock { $0.invariants.owed[sale.purchase.transactionId] = Set(users) }
     }
 
     /// As `owe(_:to:)`, with the amount that was promised for one unit of its item instead of the configuration file's.
     func owe(_ sale: Sale, promised amount: Int, to user: String) {
         owe(sale, to: user)
-        state.withLock { $0.books.promised[sale.purchase.transactionId] = amount }
+        state.withLock { $0.invariants.promised[sale.purchase.transactionId] = amount }
     }
 
     func owe(_ sales: [Sale], to user: String) {
@@ -440,25 +440,25 @@ extension System {
 
     /// Waits until every owed purchase was granted.
     func settleDebts(within limit: Duration = .seconds(60)) async throws {
-        let owed = state.withLock { Set($0.books.owed.keys) }
+        let owed = state.withLock { Set($0.invariants.owed.keys) }
         try await wait("\(owed.count) purchases to be granted", within: limit) {
             try await owed.isSubset(of: Set(self.texts("select transaction_id from grants")))
         }
     }
 
-    private func closeBooks() async throws {
+    private func checkInvariants() async throws {
         try await settleDebts()
         if shape.endsQuiet {
             try await wait("every receipt to have a verdict") {
                 try await self.count("select count(*) from receipts where state = 'received'") == 0
             }
         }
-        let books = state.withLock { $0.books }
+        let invariants = state.withLock { $0.invariants }
         if !state.withLock({ $0.processes.contains { $0.name.hasPrefix("ingest") && $0.isRunning } }),
             !state.withLock({ $0.processes.contains { $0.name.hasPrefix("all") && $0.isRunning } })
         {
             try await start(.ingest)
         }
-        try await books.hold(in: self)
+        try await invariants.hold(in: self)
     }
 }

@@ -105,7 +105,7 @@ extension EndToEnd {
         /// Method: a player has only a transaction's id; it is held, because the player's own post proves nothing.
         /// `support give` names the player: the player gets the goods, the feed tells so once, and a second `give`, to
         /// somebody else, is refused.
-        @Test func givenByAPersonsWord() async throws {
+        @Test func givenByASupportDecision() async throws {
             try await System.run { system in
                 try await system.startAll()
                 let sale = try await system.appStore.sell()

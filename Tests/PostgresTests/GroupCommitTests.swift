@@ -103,11 +103,11 @@ import Testing
     /// 10,000 callers at once over a database that does not fail: few, full batches.
     @Test func whatArrivesTogetherIsWrittenTogether() async throws {
         let database = Pretended(seed: 1, failureRate: 0)
-        let gate = Gate()
+        let latch = Latch()
         let group = GroupCommit<Int, Int>(
             name: "test", limits: .init(queueRows: 10_000), size: { _ in (1, 1) },
             flush: { items throws(PostgresError) in
-                await gate.wait()
+                await latch.wait()
                 return try await database.flush(items.filter { !Pretended.isPoison($0) })
                     + items.filter(Pretended.isPoison)
             })
@@ -115,7 +115,7 @@ import Testing
             for item in 0..<9_000 { tasks.addTask { _ = await Self.answer(group, item) } }
             // Waits until all are held, however long the machine needs to begin so many.
             while group.held.rows < 9_000 { try? await Task.sleep(for: .milliseconds(1)) }
-            gate.open()
+            latch.open()
         }
         database.state.withLock { #expect($0.flushes < 200, "\($0.flushes) flushes of 9,000 items") }
     }
@@ -129,13 +129,13 @@ import Testing
             (20, .milliseconds(500), 2),
         ]
         for (crowd, patience, expected) in cases {
-            let gate = Gate()
+            let latch = Latch()
             let batches = Mutex<[Int]>([])
             let group = GroupCommit<Int, Int>(
                 name: "test", writers: 2, patience: patience, size: { _ in (1, 1) },
                 flush: { items throws(PostgresError) in
                     batches.withLock { $0.append(items.count) }
-                    await gate.wait()
+                    await latch.wait()
                     return items
                 })
             await withTaskGroup { tasks in
@@ -150,7 +150,7 @@ import Testing
                 }
                 try? await Task.sleep(for: .milliseconds(20))
                 #expect(batches.withLock { $0.count } == expected, "\(crowd), \(patience)")
-                gate.open()
+                latch.open()
             }
             #expect(batches.withLock { $0.reduce(0, +) } == crowd + 1)
         }
@@ -159,12 +159,12 @@ import Testing
     /// Items that arrive in a stream share statements; a caller that submits one by one does not wait for others.
     @Test func whatComesInAStreamSharesItsStatements() async throws {
         let batches = Mutex<[Int]>([])
-        func group(pace: Duration, items: Int? = nil, gate: Gate = Gate()) -> GroupCommit<Int, Int> {
+        func group(pace: Duration, items: Int? = nil, latch: Latch = Latch()) -> GroupCommit<Int, Int> {
             GroupCommit<Int, Int>(
                 name: "test", pace: .init(shortest: pace, items: items), size: { _ in (1, 1) },
                 flush: { items throws(PostgresError) in
                     batches.withLock { $0.append(items.count) }
-                    if items == [0] { await gate.wait() }
+                    if items == [0] { await latch.wait() }
                     return items
                 })
         }
@@ -175,8 +175,8 @@ import Testing
         // The second time the pace is an hour and no batch waits for it: three items are enough.
         for (pace, items) in [(Duration.seconds(3), Int?.none), (.seconds(3600), 3)] {
             batches.withLock { $0 = [] }
-            let gate = Gate()
-            let paced = group(pace: pace, items: items, gate: gate)
+            let latch = Latch()
+            let paced = group(pace: pace, items: items, latch: latch)
             func submit(_ items: ClosedRange<Int>, _ tasks: inout ThrowingTaskGroup<Void, any Error>) async throws {
                 let held = paced.held.rows
                 for item in items { tasks.addTask { #expect(await Self.answer(paced, item) == .success(item)) } }
@@ -186,7 +186,7 @@ import Testing
                 try await submit(0...0, &tasks)
                 while batches.withLock({ $0.isEmpty }) { try await Task.sleep(for: .milliseconds(1)) }
                 try await submit(1...3, &tasks)
-                gate.open()
+                latch.open()
                 while paced.held.rows > 0 { try await Task.sleep(for: .milliseconds(1)) }
                 for item in 4...6 {
                     tasks.addTask { #expect(await Self.answer(paced, item) == .success(item)) }
@@ -199,13 +199,13 @@ import Testing
     }
 
     @Test func aCrowdIsNotPaced() async throws {
-        let gate = Gate()
+        let latch = Latch()
         let batches = Mutex<[Int]>([])
         let group = GroupCommit<Int, Int>(
             name: "test", limits: .init(batchRows: 100), pace: .init(shortest: .seconds(3600)), size: { _ in (1, 1) },
             flush: { items throws(PostgresError) in
                 batches.withLock { $0.append(items.count) }
-                await gate.wait()
+                await latch.wait()
                 return items
             })
         await withTaskGroup { tasks in
@@ -213,19 +213,19 @@ import Testing
             while batches.withLock({ $0.isEmpty }) { try? await Task.sleep(for: .milliseconds(1)) }
             for item in 1...300 { tasks.addTask { _ = await Self.answer(group, item) } }
             while group.held.rows < 301 { try? await Task.sleep(for: .milliseconds(1)) }
-            gate.open()
+            latch.open()
         }
         #expect(batches.withLock { $0 } == [1, 100, 100, 100])
     }
 
     @Test func aCrowdEndsThePause() async throws {
-        let gate = Gate()
+        let latch = Latch()
         let batches = Mutex<[Int]>([])
         let group = GroupCommit<Int, Int>(
             name: "test", pace: .init(shortest: .seconds(3600)), size: { _ in (1, 1) },
             flush: { items throws(PostgresError) in
                 batches.withLock { $0.append(items.count) }
-                await gate.wait()
+                await latch.wait()
                 return items
             })
         try await withThrowingTaskGroup(of: Void.self) { tasks in
@@ -233,7 +233,7 @@ import Testing
             while batches.withLock({ $0.isEmpty }) { try await Task.sleep(for: .milliseconds(1)) }
             for item in 1...2 { tasks.addTask { _ = await Self.answer(group, item) } }
             while group.held.rows < 3 { try await Task.sleep(for: .milliseconds(1)) }
-            gate.open()
+            latch.open()
             while group.held.rows > 0 { try await Task.sleep(for: .milliseconds(1)) }
             tasks.addTask { _ = await Self.answer(group, 3) }
             try await Task.sleep(for: .milliseconds(50))
@@ -269,11 +269,11 @@ import Testing
     }
 
     @Test func boundsRefuse() async throws {
-        let gate = Gate()
+        let latch = Latch()
         let group = GroupCommit<Int, Int>(
             name: "test", limits: .init(queueRows: 10, queueBytes: 1_000), size: { _ in (1, 90) },
             flush: { items throws(PostgresError) in
-                await gate.wait()
+                await latch.wait()
                 return items
             })
         async let answers = withTaskGroup { tasks in
@@ -285,7 +285,7 @@ import Testing
         try await Task.sleep(for: .milliseconds(50))
         #expect(group.held == (10, 900))
         await #expect(throws: GroupCommitError.full) { try await group.submit(99) }
-        gate.open()
+        latch.open()
         let all = await answers
         #expect(all.count { (try? $0.get()) != nil } == 10)
         #expect(all.count { $0 == .failure(.full) } == 20)
@@ -298,11 +298,11 @@ import Testing
     }
 
     @Test func closeFlushesWhatIsQueued() async throws {
-        let gate = Gate()
+        let latch = Latch()
         let group = GroupCommit<Int, Int>(
             name: "test", size: { _ in (1, 1) },
             flush: { items throws(PostgresError) in
-                await gate.wait()
+                await latch.wait()
                 return items
             })
         async let answers = withTaskGroup { tasks in
@@ -312,7 +312,7 @@ import Testing
         for _ in 0..<500 where group.held.rows < 100 { try await Task.sleep(for: .milliseconds(2)) }
         async let closed: Void = group.close()
         try await Task.sleep(for: .milliseconds(100))
-        gate.open()
+        latch.open()
         await closed
         #expect(await answers.allSatisfy { (try? $0.get()) != nil })
         await #expect(throws: GroupCommitError.closed) { try await group.submit(1) }
@@ -458,7 +458,7 @@ import Testing
 }
 
 /// Holds every caller until it is opened.
-private final class Gate: Sendable {
+private final class Latch: Sendable {
     private let state = Mutex<(isOpen: Bool, waiting: [CheckedContinuation<Void, Never>])>((false, []))
 
     func wait() async {

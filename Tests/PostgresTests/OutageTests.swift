@@ -26,7 +26,7 @@ import Testing
     }
 
     /// The server's keepalives and statement_timeout cannot help: packets vanish.
-    @Test func aCallIntoABlackHoleEndsAtItsDeadline() async throws {
+    @Test func aCallWithoutAnswerEndsAtItsDeadline() async throws {
         try await withProxy({ $0.callDeadline = .seconds(2) }) { proxy, database async throws in
             #expect(try await database.run(oneNumber("select 1")) == [1])
             proxy.set(.frozen)
@@ -102,7 +102,7 @@ import Testing
         }
     }
 
-    @Test func aConnectionAttemptIntoABlackHoleEnds() async throws {
+    @Test func aConnectionAttemptWithoutAnswerEnds() async throws {
         let proxy = try FaultProxy(to: TestDatabase.current.url)
         defer { proxy.end() }
         proxy.set(.frozen)
@@ -250,8 +250,8 @@ import Testing
     }
 
     /// 8 s of random cuts and freezes under load: no call outlives its bounds, and none of them hangs.
-    @Test func randomWeather() async throws {
-        let seed = SeededRandom(announcing: "random weather").seed
+    @Test func randomOutages() async throws {
+        let seed = SeededRandom(announcing: "random outages").seed
         try await withProxy(
             connections: 2,
             {
@@ -260,7 +260,7 @@ import Testing
             }
         ) { proxy, database async throws in
             let end = ContinuousClock.now + .seconds(8)
-            let weather = Task {
+            let outages = Task {
                 var random = SeededRandom(seed: seed)
                 while ContinuousClock.now < end {
                     proxy.set([FaultProxy.Conditions.cut, .frozen, .forwarding].randomElement(using: &random)!)
@@ -285,7 +285,7 @@ import Testing
                 }
                 return await group.reduce((0, Duration.zero)) { ($0.0 + $1.0, max($0.1, $1.1)) }
             }
-            await weather.value
+            await outages.value
             #expect(calls > 100)
             // 8 callers before it on the same connection share one deadline: the first ends the connection. A deadline
             // for each would be 8 s.

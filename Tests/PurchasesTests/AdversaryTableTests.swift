@@ -195,7 +195,7 @@ import Testing
     }
 
     @Test(
-        "S1, S2, S4, S14: whatever a thief does, before, first, second or at once, he takes nothing by a claim",
+        "S1, S2, S4, S14: whatever a thief does, before, first, second or at once, a claim takes nothing",
         arguments: Means.allCases)
     func thieves(means: Means) {
         var cases = 0

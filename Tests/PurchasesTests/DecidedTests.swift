@@ -29,7 +29,7 @@ import Testing
         MatcherTableTests.order(user, 5, product: product) { $0.item = item }
     }
 
-    @Test("a person's word goes before tokens, chains, orders and the poster, with or without possession")
+    @Test("a person's decision goes before tokens, chains, orders and the poster, with or without possession")
     func first() {
         let theirs = Self.order("other")
         let signs: [(inout Evidence) -> Void] = [
@@ -61,7 +61,7 @@ import Testing
         }
     }
 
-    @Test("an order of his is bound by it: named, open, or the one that its token is")
+    @Test("an order of the named user is bound by it: named, open, or the one that its token is")
     func orders() {
         let his = Self.order("chosen")
         let signs: [(inout Evidence) -> Void] = [{ _ in }, { $0.namedOrderID = his.id }]

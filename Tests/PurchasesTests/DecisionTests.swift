@@ -323,7 +323,7 @@ import Testing
         }
     }
 
-    @Test("row 0d: other words of ownership are purchases", arguments: [nil, "PURCHASED", "SOMETHING_NEW"])
+    @Test("row 0d: other values of ownership are purchases", arguments: [nil, "PURCHASED", "SOMETHING_NEW"])
     func purchased(ownership: String?) {
         let transaction = Self.transaction { $0.ownership = ownership }
         #expect(Self.policy().decide(transaction, claim: Self.claim) == Self.granted)

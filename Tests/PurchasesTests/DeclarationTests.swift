@@ -76,7 +76,7 @@ import Testing
         #expect(entry.match?.reasons == [.orderOpen, .itemDiffers])
     }
 
-    @Test("which item it was only its owner can say, with the proof in his hands")
+    @Test("which item it was only its owner can say, with possession")
     func itemOfAnother() {
         let policy = DecisionTests.policy { $0.sold = Self.catalogue(default: "shield") }
         let transaction = DecisionTests.transaction("tier6") { $0.appAccountToken = UUID() }
@@ -142,7 +142,7 @@ import Testing
         #expect(Self.judged(Declaration(item: "shield", priceMilliunits: 1)).match?.reasons == [])
     }
 
-    @Test("note 1: of several purchases the named one is meant, else the newest that the post's words fit")
+    @Test("note 1: of several purchases the named one is meant, else the newest that fits the post")
     func meant() {
         func purchase(_ id: String, _ product: String, _ minutes: Double) -> Transaction {
             DecisionTests.transaction(product) {
@@ -221,7 +221,7 @@ import Testing
         #expect(judged(MatcherTableTests.order("you", 120, product: "tier6")).decision == .held(.foreignOrder))
     }
 
-    @Test("B14: every reason of the matcher has one sentence in both languages, without words of ours")
+    @Test("B14: every reason of the matcher has one sentence in both languages, without internal terms")
     func sentences() {
         let words = MatchReason.allCases.map(\.rawValue).filter { $0.contains("_") }
         for sentence in MatchReason.allCases.map(\.sentence) + [

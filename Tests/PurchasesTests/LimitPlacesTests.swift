@@ -54,7 +54,7 @@ import Testing
         #expect(Self.limits(perUser, .receipt(.rejected(.malformed))) == [])
     }
 
-    @Test("S1-10: of the sandbox whoever is no tester, under no other policy, by user and by app, however it was found")
+    @Test("S1-10: of the sandbox one who is no tester, under no other policy, by user and by app, however it was found")
     func sandbox() {
         for policy in AppPolicy.SandboxPurchases.allCases {
             let app = Self.policy {

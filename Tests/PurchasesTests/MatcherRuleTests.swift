@@ -126,7 +126,7 @@ import Testing
         #expect(again.match?.secondChargeOf == nil && again.match?.order == own)
     }
 
-    @Test("limits of row 10 hold nothing that an order or a token speaks for")
+    @Test("limits of row 10 hold nothing whose owner an order or a token names")
     func makeUpAge() {
         let old = { (transaction: inout Transaction) in
             transaction.purchasedAt = DecisionTests.received.addingTimeInterval(-8 * 86_400)
@@ -178,7 +178,7 @@ import Testing
     }
 
     @Test(
-        "row 0a: bought anew after a refund is a purchase of its own, whoever is known for the chain, while that stands"
+        "row 0a: bought anew after a refund is a purchase of its own, for any known chain owner, while that stands"
     )
     func repurchase() {
         let sword = DecisionTests.transaction("sword", kind: .nonConsumable) { $0.originalID = "1" }

@@ -8,7 +8,7 @@ import Testing
         ([nil] + Reason.allCases.map { Optional($0) }).map { (state, $0, PlayerSentence(state, $0)) }
     }
 
-    @Test("B14: every state, every reason: one sentence in both languages, without words of ours")
+    @Test("B14: every state, every reason: one sentence in both languages, without internal terms")
     func table() {
         let words = Reason.allCases.map(\.rawValue).filter { $0.contains("_") }
         for (state, reason, sentence) in Self.all + [(.received, nil, .orderOpen), (.received, nil, .unclaimed)] {

@@ -7,7 +7,7 @@ import Testing
 @Suite struct ProvisionalTests {
     private static let now = Date(timeIntervalSince1970: 1_800_000_000)
 
-    @Test("B10: trust is a number of purchases, an acquaintance, and no refund; each at its exact limit")
+    @Test("B10: trust is a number of purchases, a time since the first, and no refund; each at its exact limit")
     func trust() {
         for purchasesMin in 0...2 {
             for knownFor in [0.0, 60, 86_400] {
@@ -62,14 +62,14 @@ import Testing
         }
     }
 
-    @Test("what was given on trust may be finished: the debt is ours")
+    @Test("what was given on trust may be finished: a loss is ours")
     func safeToFinish() {
         #expect(SafeToFinish.judge(state: "granted", reason: Reason.unconfirmed.rawValue, hasFacts: true))
         #expect(SafeToFinish.judge(state: "granted", reason: Reason.refunded.rawValue, hasFacts: true))
         #expect(!SafeToFinish.judge(state: "received", reason: Reason.unconfirmed.rawValue, hasFacts: false))
     }
 
-    @Test("only Apple's own word takes back; what may be our mistake does not")
+    @Test("only Apple's own answer takes back; what may be our mistake does not")
     func takingBack() {
         #expect(Reason.takingBack == [.refunded, .withdrawn, .notAuthenticated, .accountNotFound, .appleRefused])
     }

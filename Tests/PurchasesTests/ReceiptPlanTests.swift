@@ -99,7 +99,7 @@ import Testing
         }
     }
 
-    @Test("the receipt's own word is stored without a date: it never counts as Apple's word of today")
+    @Test("the receipt's own facts are stored without a date: they never count as Apple's answer of today")
     func snapshot() throws {
         let unknown = Self.listed { $0.productID = "unknown" }
         let entry = try #require(Self.plan([ListedPurchase(listed: unknown)]).judged.first)
@@ -109,7 +109,7 @@ import Testing
         #expect(Self.plan([sold]).asked == [sold])
     }
 
-    @Test("what waited for a person is given by Apple's word of today, however fresh its facts were when it was posted")
+    @Test("what waited for a person is given by Apple's answer of today, however fresh its facts were when posted")
     func decided() {
         let listed = Self.listed()
         let purchase = ListedPurchase(listed: listed, stored: Self.stored(listed, ago: 10, isRevoked: false))
@@ -164,7 +164,7 @@ import Testing
         }
     }
 
-    @Test("B10: unheard of is what is open or new, not granted, not given on trust, and not refunded by any record")
+    @Test("B10: unknown is what is open or new, not granted, not given on trust, and not refunded by any record")
     func unheard() {
         let listed = Self.listed()
         let refunded = Self.stored(listed, ago: 900_000, isRevoked: true)

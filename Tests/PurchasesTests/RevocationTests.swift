@@ -99,7 +99,7 @@ import Testing
         #expect(policy.decide(upgraded, claim: DecisionTests.claim) == .rejected(.historical))
     }
 
-    @Test("row 0a: an unknown reason is a person's to decide, and what he has decided is given")
+    @Test("row 0a: an unknown reason is a person's to decide, and the decision is given")
     func decidedByPerson() {
         let taken = DecisionTests.transaction {
             $0.revokedAt = Self.endedAt

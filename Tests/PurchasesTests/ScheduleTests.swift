@@ -44,7 +44,7 @@ import Testing
         #expect(RetrySchedule().heldDelay(age: .seconds(age)) == .seconds(seconds))
     }
 
-    @Test("What waits for the configuration or a person has a net of a week, a fifth more or less")
+    @Test("What waits for the configuration or a person is judged each week, a fifth more or less")
     func net() {
         let days = [0, 0.5, 1].map { RetrySchedule().netDelay(random: $0) / .seconds(86_400) }
         #expect(days.map { ($0 * 10).rounded() } == [56, 70, 84])

@@ -139,7 +139,7 @@ import Testing
         }
     }
 
-    @Test("a date that travelled through microseconds keeps the key", arguments: [1, 42, 4711] as [UInt64])
+    @Test("a date that was rounded to microseconds keeps the key", arguments: [1, 42, 4711] as [UInt64])
     func stableKey(seed: UInt64) {
         var random = SeededRandom(seed: seed)
         for _ in 0..<2000 {

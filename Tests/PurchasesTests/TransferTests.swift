@@ -7,7 +7,7 @@ import Testing
 @Suite struct TransferTests {
     private static let kinds: [Transaction.Kind] = [.consumable, .nonConsumable, .autoRenewable, .nonRenewing]
 
-    @Test("P10: row 1 moves subscriptions and non-consumables, by policy, for whoever has them", arguments: kinds)
+    @Test("P10: row 1 moves subscriptions and non-consumables, by policy, from any owner", arguments: kinds)
     func scope(kind: Transaction.Kind) {
         for policy in AppPolicy.Transfer.allCases {
             for hasPossession in [true, false] {

@@ -61,7 +61,7 @@ import Testing
     }
 
     @Test(
-        "F12, F13: a period by its end, where its billing event is not named; another consumable's word is no word of it"
+        "F12, F13: a period by its end, where its billing event is not named; another consumable's facts prove nothing"
     )
     func otherIDs() {
         func period(_ id: String, lineItem: String?) -> Transaction {

@@ -100,7 +100,7 @@ import Testing
         }
     }
 
-    @Test func `the codes spoken of are the ones meant`() {
+    @Test func `the named codes are the ones meant`() {
         for (code, name) in [
             (APIErrorCode.generalBadRequest, "GeneralBadRequest"), (.invalidTransactionId, "InvalidTransactionId"),
             (.invalidOriginalTransactionId, "InvalidOriginalTransactionId"),

@@ -38,7 +38,7 @@ import Testing
         for (error, fate) in table { #expect(Fate(error) == fate, "\(error)") }
     }
 
-    @Test("AppleFacts 5.2: every status of verifyReceipt, every neighbour, and what Apple may add")
+    @Test("AppleFacts 5.2: every status of verifyReceipt, the numbers beside each, and what Apple may add")
     func receiptStatuses() {
         let final: [Int: Fate] = [
             21003: .reject(.notAuthenticated), 21004: .halt(.halted), 21010: .reject(.accountNotFound),
@@ -100,7 +100,7 @@ import Testing
         }
     }
 
-    @Test("only trouble at Apple counts for the breaker, never a word about a receipt or about us")
+    @Test("only trouble at Apple counts for the breaker, never an answer about a receipt or about us")
     func outages() {
         for error: AppStoreError in [
             .timedOut, .unreachable, .garbage, .httpStatus(500), .httpStatus(503), .httpStatus(599),
@@ -119,7 +119,7 @@ import Testing
         }
     }
 
-    @Test("every reason of the verifier has our word, the same one", arguments: VerificationFailure.Reason.allCases)
+    @Test("every reason of the verifier has ours of the same name", arguments: VerificationFailure.Reason.allCases)
     func verification(reason: VerificationFailure.Reason) {
         #expect(Reason(reason).rawValue == reason.rawValue)
     }

@@ -15,7 +15,7 @@ import Testing
         return (host, left)
     }
 
-    @Test("room: the limit less what is out; none while open; one while half-open, with the probe out none")
+    @Test("calls allowed: the limit less those under way; none while open; while half-open one, the probe")
     func room() {
         var host = AppleHostState(callsMax: 100, scale: 1)
         #expect(host.room(Self.start) == 8)

@@ -34,7 +34,7 @@ import Testing
         }
     }
 
-    @Test("B9: who was leased less than he wanted asks no more in that slice")
+    @Test("B9: a worker that was leased less than it wanted asks no more in that slice")
     func dry() {
         var account = Self.account(leased: 2, wanted: 3, took: .milliseconds(1))
         for millisecond in 1..<130 {

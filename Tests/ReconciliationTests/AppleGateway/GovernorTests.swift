@@ -310,7 +310,7 @@ import Testing
         }
     }
 
-    @Test("B9: no more calls at once than a host bears; what waits for room is let out in the order of the lanes")
+    @Test("B9: no more calls at once than a host bears; calls that wait are admitted in the order of the lanes")
     func room() async throws {
         let governor = Governor(
             callsMax: 4, lease: { _ in .init(calls: 0, endsIn: .seconds(1), stoppedFor: .zero) }, stop: { _, _ in },

@@ -4,7 +4,7 @@ import Testing
 
 /// Goal: entries that are read stay, other entries go, and the size has a bound. Method: generations of three.
 @Suite struct RecentDictionaryTests {
-    @Test("what is asked for in each generation is never forgotten")
+    @Test("what is asked for in each generation is never dropped")
     func asked() {
         var values = RecentDictionary<Int, String>(generationMax: 3)
         values[0] = "kept"

@@ -143,7 +143,7 @@ import Testing
         }
     }
 
-    @Test("S2-12: limits are told when an order is placed; what is paid all the same is no less an order")
+    @Test("S2-12: limits are reported when an order is placed; what is paid all the same is no less an order")
     func limits() async throws {
         try await Self.withIntake { intake in
             _ = try await Self.apply(Self.shared(), intake)

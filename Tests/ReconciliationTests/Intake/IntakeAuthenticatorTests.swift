@@ -26,7 +26,7 @@ import Testing
 
     // MARK: Keys
 
-    @Test("A service key speaks for all users of its apps", arguments: ["Bearer ", "bearer ", "BEARER  "])
+    @Test("A service key acts for all users of its apps", arguments: ["Bearer ", "bearer ", "BEARER  "])
     func key(_ scheme: String) async throws {
         let caller = try await Self.authenticator(try IntakeFixture.configuration())
             .admit(Self.headers(scheme + IntakeFixture.key))

@@ -93,7 +93,7 @@ import Testing
     }
 
     @Test(
-        "S3-61: U+0000, too deep, too large a number: the one entry is refused, by its field, and its neighbours are not"
+        "S3-61: U+0000, too deep, too large a number: the one entry is refused, by its field, and the others are not"
     )
     func unstorable() async throws {
         try await RunningIntake.run { intake in

@@ -82,7 +82,7 @@ import Testing
 
     // MARK: Connections
 
-    @Test("Silent connections in all of the places: an honest request is answered all the same")
+    @Test("Silent connections in all of the places: a real request is answered all the same")
     func silent() async throws {
         try await RunningIntake.run(connectionsMax: 16) { intake in
             let port = intake.port
@@ -99,7 +99,7 @@ import Testing
         }
     }
 
-    @Test("Who waits for an answer is not taken for idle, however crowded it is")
+    @Test("A client that waits for an answer is not taken for idle, however many connections there are")
     func waiting() async throws {
         try await RunningIntake.run(connectionsMax: 4) { intake in
             let body = #"{"userId":"u-crowd","signedTransaction":"\#(IntakeFixture.signedTransaction())"}"#

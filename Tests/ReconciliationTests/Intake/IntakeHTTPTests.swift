@@ -312,7 +312,7 @@ import Testing
         }
     }
 
-    @Test("More than 20 bare ids a day that lead nowhere: 429; a proof and a known question still pass")
+    @Test("More than 20 bare ids a day without a purchase: 429; a proof and a known question still pass")
     func questions() async throws {
         try await RunningIntake.run { intake in
             for index in 0..<20 {

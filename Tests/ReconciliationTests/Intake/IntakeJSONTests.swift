@@ -74,7 +74,7 @@ import Testing
     }
 
     @Test(
-        "U+0000 is told apart and named, nested and in keys",
+        "U+0000 is found and named, nested and in keys",
         arguments: [
             #"{"x":"a\u0000"}"#, #"{"x":{"y":["\u0000"]}}"#, "{\"x\":\"\u{0}\"}", #"{"x":{"\u0000":1}}"#,
         ])

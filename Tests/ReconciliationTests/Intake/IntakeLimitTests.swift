@@ -109,7 +109,7 @@ import Testing
         }
     }
 
-    @Test("A stranger's body is not read to its end")
+    @Test("The body of a caller without a key is not read to its end")
     func unreadBody() async throws {
         try await RunningIntake.run { intake in
             let start = ContinuousClock.now

@@ -119,7 +119,7 @@ import Testing
         }
     }
 
-    @Test("429 with Retry-After, for that key alone; a stranger's tries do not count; it comes back")
+    @Test("429 with Retry-After, for that key alone; tries without the key do not count; later the key is served again")
     func overHTTP() async throws {
         let access = IntakeFixture.entry(
             "slow", "slow-key", "intake, events", "game", ", rate: {perSecond: 2, burst: 5}")

@@ -108,7 +108,7 @@ import Testing
         Refusal(#"{"appId":"nobody","userId":"u","receipt":"QUJD"}"#, 403, "app_not_allowed", "appId"),
     ]
 
-    @Test("what the door refuses", arguments: refusals)
+    @Test("submissions that ingest refuses", arguments: refusals)
     func refused(_ refusal: Refusal) throws {
         let problem = #expect(throws: Problem.self) { try Self.read(refusal.body) }
         #expect(problem?.status.code == refusal.status)
@@ -267,7 +267,7 @@ import Testing
                 == .signedTransaction)
     }
 
-    @Test("A bare id is a question; only the scope claim vouches")
+    @Test("A bare id proves nothing; only the scope claim gives possession")
     func identifiers() throws {
         let question = try Self.read(#"{"userId":"u","transactionId":"2000"}"#).submission
         #expect(question.proof == .identifier)
@@ -300,7 +300,7 @@ import Testing
         }
     }
 
-    @Test("S3-2: a token speaks for its own user only")
+    @Test("S3-2: a token acts for its own user only")
     func tokensUser() throws {
         let user = Caller(name: "gatewayJwt", userID: "jos\u{e9}", scopes: [.intake], apps: ["game"])
         #expect(try Self.read(#"{"receipt":"QUJD"}"#, user).submission.userID == "jos\u{e9}")

@@ -18,7 +18,7 @@ import Testing
         #expect(answer.headers["retry-after"] != nil)
     }
 
-    @Test("A user's own rate refuses him first: what it refuses costs the others nothing")
+    @Test("A user's own rate refuses the user first: what it refuses costs the others nothing")
     func rate() async throws {
         try await TestGateway.run(
             more: ", rate: {perSecond: 1, burst: 220}", limits: "{rate: {perSecond: 1, burst: 200}}"

@@ -22,7 +22,7 @@ import Testing
             """)
     }
 
-    @Test("A POST and many GETs wake up together, within a few looks of 50 ms")
+    @Test("A POST and many GETs are answered together, within a few looks of 50 ms")
     func wakesUp() async throws {
         try await RunningIntake.run { intake in
             let body = Self.body("u-wait")

@@ -85,7 +85,7 @@ import Testing
         }
     }
 
-    @Test("Who waits in a crowd of one user's is not passed by the crowd")
+    @Test("A reader that waits behind many of one user is not passed by them")
     func crowd() async throws {
         try await Self.withChannel { channel in
             _ = connections.remember(channel)

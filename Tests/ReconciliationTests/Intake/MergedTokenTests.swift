@@ -172,7 +172,7 @@ import Testing
         }
     }
 
-    @Test("an order that a guest places for a purchase of the account tells nothing of what it gave")
+    @Test("an order that a guest places for a purchase of the account shows nothing of what it gave")
     func orderOfPurchase() async throws {
         try await TestGateway.run { intake, gateway in
             let (guest, account) = (try await User("guest", in: intake), try await User("account", in: intake))

@@ -80,7 +80,7 @@ import Yams
     // MARK: Words
 
     @Test(
-        "The words of the file are those of the program",
+        "The enum values and codes of the file are those of the program",
         arguments: [
             ("Limit", rawValues(Limit.self)),
             ("Reason", rawValues(Reason.self)),

@@ -208,7 +208,7 @@ import Testing
         }
     }
 
-    @Test("one user has room for a thousand orders a day")
+    @Test("one user may place a thousand orders a day")
     func tooMany() async throws {
         try await RunningIntake.run { intake in
             let user = Self.user()
@@ -401,7 +401,7 @@ import Testing
         }
     }
 
-    @Test("an order of another user or app is not there; a token speaks for its own user")
+    @Test("an order of another user or app is not found; a token acts for its own user")
     func access() async throws {
         try await TestGateway.run { intake, gateway in
             let (owner, stranger) = (Self.user(), Self.user())

@@ -77,7 +77,7 @@ import Testing
         }
     }
 
-    @Test("a report is bounded, as is what one user sends in a day; a stranger's order is not there")
+    @Test("a report is bounded, as is what one user sends in a day; another user's order is not found")
     func bounds() async throws {
         try await TestGateway.run { intake, gateway in
             let user = Self.user()

@@ -70,7 +70,9 @@ import Testing
 
     // MARK: Stories
 
-    @Test("B14: support reads all of its apps, a player his own, nobody else anything", arguments: [false, true])
+    @Test(
+        "B14: support reads all of its apps, a player only that player's, nobody else anything",
+        arguments: [false, true])
     func whoReads(isProtected: Bool) async throws {
         try await Self.withIntake(isProtected: isProtected) { intake, gateway in
             let (owner, claimant) = ("player-one-1", "player-two-2")

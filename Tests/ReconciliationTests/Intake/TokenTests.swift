@@ -95,7 +95,7 @@ import Testing
         }
     }
 
-    @Test("a user's own token gets him his, not another's, and claims none; a key of another app does nothing here")
+    @Test("a user's own token reads that user's alone, and claims none; a key of another app does nothing here")
     func access() async throws {
         try await TestGateway.run { intake, gateway in
             let (user, stranger) = (Self.user(), Self.user())

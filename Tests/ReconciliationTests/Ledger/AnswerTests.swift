@@ -41,7 +41,7 @@ import Testing
         }
     }
 
-    @Test("P5, P10: granted before: the owner sees the goods again, a stranger nothing of them")
+    @Test("P5, P10: granted before: the owner sees the goods again, another user nothing of them")
     func owners() async throws {
         try await LedgerLab.with { lab in
             try await lab.settle(try await lab.post("u1"), Self.entry("t1"))
@@ -57,7 +57,7 @@ import Testing
         }
     }
 
-    @Test("what Apple took back since: its owner is told so, whichever of his receipts he reads; the state stays")
+    @Test("what Apple took back since: its owner is told so, in each of the owner's receipts; the state stays")
     func refundedSince() async throws {
         try await LedgerLab.with { lab in
             let first = try await lab.post("u1")

@@ -82,7 +82,7 @@ import Testing
     }
 
     @Test(
-        "one process has an Apple update at a time; whoever dies with it leaves it to the next, and what ended stays ended"
+        "one process has an Apple update at a time; if the process ends, the next one has it; what ended stays ended"
     )
     func claimed() async throws {
         try await LedgerLab.with { lab in
@@ -234,7 +234,7 @@ import Testing
     }
 
     @Test(
-        "B5: support's decision is told Apple by a token that leads to the new owner; what we wrote before stays ours")
+        "B5: support's decision is sent to Apple as a token of the new owner; what we wrote before stays ours")
     func decided() async throws {
         try await LedgerLab.with { lab in
             var policy = Self.policy
@@ -332,7 +332,7 @@ import Testing
         }
     }
 
-    @Test("renewals of a chain whose owner was erased are its payer's who posts them, not a tombstone's")
+    @Test("renewals of a chain whose owner was erased belong to the payer who posts them, not to the erased user")
     func erased() async throws {
         try await LedgerLab.with { lab in
             var policy = Self.policy
@@ -359,7 +359,7 @@ import Testing
     }
 
     @Test(
-        "where ids are protected too: an erased owner's renewals, token or not, are whose who posts them; his again is his"
+        "where ids are protected too: an erased owner's renewals, token or not, belong to their poster, the owner too"
     )
     func erasedProtected() async throws {
         try await LedgerLab.with { lab in

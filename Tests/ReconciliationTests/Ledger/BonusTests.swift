@@ -70,7 +70,7 @@ import Testing
         }
     }
 
-    @Test("of two purchases of one batch the earlier has it; two bonuses, two users and none are no business of theirs")
+    @Test("of two purchases of one batch the earlier has it; two bonuses, two users and no bonus do not compete")
     func oneBatch() async throws {
         try await LedgerLab.with { lab in
             let daily = Self.bonus("daily", .day)
@@ -137,7 +137,7 @@ import Testing
         }
     }
 
-    @Test("whoever loses the order to another worker keeps no bonus either, and holds nobody up")
+    @Test("a verdict that loses the order to another worker keeps no bonus either, and no other verdict waits for it")
     func lostOrder() async throws {
         try await LedgerLab.with { lab in
             let order = try await lab.place("u1")
@@ -166,7 +166,7 @@ import Testing
         }
     }
 
-    @Test("whoever loses the purchase itself to another worker keeps no bonus: it is refused whole and looks again")
+    @Test("a verdict that loses the purchase itself to another worker keeps no bonus: it is refused and judged anew")
     func lostGrant() async throws {
         try await LedgerLab.with { lab in
             let (first, second, neighbour) = (try await lab.post(), try await lab.post(), try await lab.post("u3"))
@@ -264,7 +264,7 @@ import Testing
         }
     }
 
-    @Test("erasing a user: the bonus has the tombstone of its grant; what a post said goes with its details")
+    @Test("erasing a user: the bonus has the erased user's id of its grant; what a post said goes with its details")
     func erased() async throws {
         try await LedgerLab.with { lab in
             let submission = Submission(

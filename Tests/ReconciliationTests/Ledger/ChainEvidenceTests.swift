@@ -60,7 +60,7 @@ import Testing
         }
     }
 
-    @Test("row 4: what ran before is told where nobody posted the purchase")
+    @Test("row 4: the product before and its end are evidence where nobody posted the purchase")
     func productBefore() async throws {
         try await LedgerLab.with { lab in
             try await Self.give(Self.period("p1", of: "p1", day: 0), to: "u1", in: lab)

@@ -64,7 +64,7 @@ import Testing
         }
     }
 
-    @Test("A customer who feeds many accounts and a user who takes his money back are seen, and not who they are")
+    @Test("A customer who buys for many accounts and a user with refunds are shown, without their ids")
     func customersAndRefunds() async throws {
         try await LedgerLab.with { lab in
             for (number, user) in ["anna", "bert", "anna", "carl"].enumerated() {

@@ -107,7 +107,7 @@ import Testing
         }
     }
 
-    @Test("what is still open is not told, nor is what came after it")
+    @Test("an event of an open transaction is not shown, nor is any after it")
     func horizon() async throws {
         try await LedgerLab.with { lab in
             let early = try await lab.post("u1")
@@ -157,7 +157,7 @@ import Testing
             """)
     }
 
-    @Test("S1-1: whoever read what a restored server has lost is told what it writes then")
+    @Test("S1-1: a reader of what a restored server has lost reads what the server writes afterwards")
     func restored() async throws {
         try await LedgerLab.with { lab in
             try await lab.settle(try await lab.post("u1"), .purchase("t1"))

@@ -55,7 +55,7 @@ import Testing
         }
     }
 
-    @Test("S3-21: an order of another way of payment is found by who names it, and is nobody's guess")
+    @Test("S3-21: an order of another way of payment is found by a post that names it, and never inferred")
     func channels() async throws {
         try await LedgerLab.with { lab in
             let wechat = try await lab.place("u1", installation: "device")
@@ -141,7 +141,7 @@ import Testing
         }
     }
 
-    @Test("where nothing speaks of a purchase one look tells it, and finds whatever does")
+    @Test("one query finds that there is no evidence of a purchase, and finds any that there is")
     func nothingKnown() async throws {
         try await LedgerLab.with { lab in
             try await lab.place("u1", minutesBefore: 10, installation: "device")
@@ -433,7 +433,7 @@ import Testing
         }
     }
 
-    @Test("note 1: whether something is granted is told where an order is named")
+    @Test("note 1: evidence for a named order says whether something is granted")
     func granted() async throws {
         try await LedgerLab.with { lab in
             try await lab.settle(try await lab.post(), .purchase("t1"))

@@ -83,7 +83,7 @@ import Testing
     }
 
     @Test(
-        "Apple's answers about a bare id are forgotten together, thirty days after the last; users of customers never are"
+        "Apple's answers about a bare id are deleted together, thirty days after the last; users of customers never are"
     )
     func answers() async throws {
         try await LedgerLab.with { lab in
@@ -144,7 +144,7 @@ import Testing
     }
 
     @Test(
-        "usersPerCustomer: whom the customer's purchases went to before there were places counts, and a known user has his"
+        "usersPerCustomer: the users of purchases before there were places count, and a known user has a place"
     )
     func customers() async throws {
         try await LedgerLab.with { lab in
@@ -252,7 +252,7 @@ import Testing
     }
 
     @Test(
-        "S15: of bare ids those count that lead nowhere; one more is refused, the same again and what others ask are not"
+        "S15: of bare ids those without a purchase count; one more is refused, the same again and what others ask are not"
     )
     func questions() async throws {
         try await LedgerLab.with(endsSound: false) { lab in

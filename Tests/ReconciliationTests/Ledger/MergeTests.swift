@@ -12,7 +12,7 @@ import Testing
 /// before, during or after the merge. Method: merges one by one and many at once, then the meaning of orders, tokens,
 /// chains, grants and posts of the old id; every test ends with all invariants.
 @Suite(.timeLimit(.minutes(8))) struct MergeTests {
-    @Test("once, again, in a row, in a circle, elsewhere: each merge has its word, and is audited once")
+    @Test("once, again, in a row, in a circle, elsewhere: each merge has its own answer, and is audited once")
     func words() async throws {
         try await LedgerLab.with { lab in
             let first = try await lab.merge("a", into: "b")
@@ -132,7 +132,7 @@ import Testing
     }
 
     @Test(
-        "a verdict in flight: written before, it is found; written after, it is no verdict, and the next is the account's"
+        "a verdict under way: written before, it is found; written after, it is no verdict, and the next is the account's"
     )
     func inFlight() async throws {
         try await LedgerLab.with { lab in
@@ -206,7 +206,7 @@ import Testing
         }
     }
 
-    @Test("a protected guest is not erased alone either, and his account is named by its id")
+    @Test("a protected guest is not erased alone either, and the guest's account is named by its id")
     func protectedErasure() async throws {
         try await LedgerLab.with { lab in
             let keys = try #require(UserKeys(file: String(repeating: "k", count: UserKeys.secretBytesMin)))

@@ -45,7 +45,7 @@ import Testing
             """)
     }
 
-    @Test("P10: transfer: whoever shows it has it, without its goods; both are told, once")
+    @Test("P10: transfer: the user who shows it has it, without its goods; both are told, once")
     func moves() async throws {
         try await LedgerLab.with { lab in
             try await lab.settle(try await lab.post("u1"), Self.owned("p1", by: "u1"))
@@ -135,7 +135,7 @@ import Testing
         }
     }
 
-    @Test("P10: what is held for a person is answered by his word, for whom it is and for whom it is not")
+    @Test("P10: what is held for a person is answered by that person's decision, for its owner and for any other user")
     func decision() async throws {
         try await LedgerLab.with { lab in
             try await lab.settle(try await lab.post("u1"), Self.owned("p1", by: "u1"))
@@ -205,7 +205,7 @@ import Testing
         }
     }
 
-    @Test("note 3: what its owner buys anew while another claims it is his, and the chain from then on")
+    @Test("note 3: what its owner buys anew while another claims it is the owner's, and the chain from then on")
     func boughtMeanwhile() async throws {
         func chain(_ lab: LedgerLab, _ day: Double) async throws -> Evidence.Chain? {
             try await lab.evidence(lab.question(Self.period("next", day: day).transaction, by: nil))[0].chain

@@ -65,7 +65,7 @@ import Testing
     }
 
     @Test(
-        "erasing where nothing is protected: orders and reports have the tombstone, tokens and what was sent are gone")
+        "erasing where nothing is protected: orders and reports have the erased id, tokens and what was sent are gone")
     func erasing() async throws {
         // The test binds an order without a purchase.
         try await LedgerLab.with(endsSound: false) { lab in

@@ -169,7 +169,7 @@ import Testing
         }
     }
 
-    @Test("S0-24: whom a record names is looked for among those who are known here; a merged one is who he is now")
+    @Test("S0-24: the user whom a record names is looked for among known users; a merged one is the user of today")
     func records() async throws {
         try await LedgerLab.with { lab in
             func ask(_ record: String?, app: String = "game") async throws -> Evidence {

@@ -37,7 +37,7 @@ struct ProofHeadersTests {
         }
     }
 
-    @Test("a header that is missing makes its proofs missing, not shorter; the next post brings it back")
+    @Test("a header that is missing makes its proofs missing, not shorter; the next post stores it again")
     func missingHeader() async throws {
         try await LedgerLab.with { lab in
             let posted = (1...5).map { Self.submission(Self.header("h") + "\($0).s") }
@@ -89,7 +89,7 @@ struct ProofHeadersTests {
         #expect(sharing.split(.identifier).body == "")
     }
 
-    @Test("forgers cannot fill a table: each further header must come more often, and purchases' own stay shared")
+    @Test("forged proofs cannot fill a table: each further header must come more often, and purchases' own stay shared")
     func bounded() {
         let sharing = ProofHeaders()
         func post(_ number: Int) -> ProofHeaders.Header? {

@@ -81,7 +81,7 @@ import Testing
         }
     }
 
-    @Test("the same verdict twice, or that of a slow rival, changes nothing")
+    @Test("the same verdict twice, or that of a slower worker, changes nothing")
     func twice() async throws {
         try await LedgerLab.with { lab in
             let posted = try await lab.post(kind: .signedTransaction)
@@ -135,7 +135,7 @@ import Testing
         }
     }
 
-    @Test("only Apple's word ends it: a proof that fails as a whole, or a policy that changed, holds the receipt")
+    @Test("only Apple's answer ends it: a proof that fails as a whole, or a policy that changed, holds the receipt")
     func whatDoesNotEndIt() async throws {
         try await LedgerLab.with { lab in
             let posted = try await lab.post(kind: .signedTransaction)
@@ -157,7 +157,7 @@ import Testing
         }
     }
 
-    @Test("beside neighbours: what is not trusted stays open, what Apple answers ends each for itself")
+    @Test("several purchases of one receipt: those not trusted stay open, Apple's answer ends each for itself")
     func neighbours() async throws {
         try await LedgerLab.with { lab in
             let posted = try await lab.post(kind: .receipt)
@@ -233,7 +233,8 @@ import Testing
         }
     }
 
-    @Test("B10: given, and not yet told to its receipt, because a neighbour's owner is not seen: no false alarm")
+    @Test(
+        "B10: given, and not yet written to its receipt, because another purchase's owner is not seen: no false alarm")
     func givenAgain() async throws {
         try await LedgerLab.with { lab in
             let ours = try await lab.post("u1", kind: .receipt)
@@ -276,7 +277,7 @@ import Testing
         }
     }
 
-    @Test("P4: the owner's statement is open while ours runs: nothing is given twice, nor told")
+    @Test("P4: the owner's statement is open while ours runs: nothing is given twice, and no event written twice")
     func race() async throws {
         try await LedgerLab.with { lab in
             let ours = try await lab.post("u1", kind: .signedTransaction)
@@ -392,7 +393,7 @@ import Testing
 
     // MARK: What others see
 
-    @Test("the poster sees his goods, that they are provisional, and that he may finish; a long poll ends")
+    @Test("the poster sees the goods, that they are provisional, and safeToFinish; a long poll ends")
     func answer() async throws {
         try await LedgerLab.with { lab in
             let posted = try await lab.post(kind: .signedTransaction)
@@ -419,7 +420,7 @@ import Testing
     }
 
     @Test(
-        "a place is taken while its user is erased, and the other way round: his id stands nowhere",
+        "a place is taken while its user is erased, and the other way round: the id stands nowhere",
         arguments: [true, false])
     func erasedMeanwhile(erasesFirst: Bool) async throws {
         try await LedgerLab.with { lab in

@@ -191,7 +191,7 @@ import Testing
         }
     }
 
-    @Test("A verdict about older words is none, nor does it put off what newer ones made due")
+    @Test("A verdict about an older line is refused, and does not delay what a newer line made due")
     func inFlight() async throws {
         try await LedgerLab.with { lab in
             let posted = try await Self.post(Words(order: "a"), in: lab)
@@ -274,7 +274,7 @@ import Testing
         }
     }
 
-    @Test("An order finds the receipts that named it, first or later, and a timeline tells what was said")
+    @Test("An order finds the receipts that named it, first or later, and a timeline shows what was said")
     func found() async throws {
         try await LedgerLab.with { lab in
             let (first, second) = (try await lab.place("u1"), try await lab.place("u1"))

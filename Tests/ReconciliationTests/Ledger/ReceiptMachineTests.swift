@@ -45,7 +45,7 @@ private struct MachineWorld {
             trust
     }
 
-    private struct Hand {
+    private struct PendingVerdict {
         let receipt: StoredReceipt
         /// The purchases that may be given on trust, before the finding is written.
         let trusted: [Verdict.Entry]
@@ -57,7 +57,7 @@ private struct MachineWorld {
     let lab: LedgerLab
     var model = MachineModel()
     private let submissions: [(submission: Submission, transactions: [String])]
-    private var hands: [Hand] = []
+    private var pending: [PendingVerdict] = []
     private var refunded: Set<String> = []
     private var policy: AppPolicy
     private var isAppleAway = false
@@ -97,9 +97,9 @@ private struct MachineWorld {
             _ = try await lab.database.run(Statements.sayLines, [SaidLine(submission: named, linesMax: 16)])
             model.say(posted.receiptID, order: order)
         case .take: try await take(submissions[Int.random(in: 0..<2, using: &random)], &random)
-        case .crash: if let hand = hands.indices.randomElement(using: &random) { hands.remove(at: hand) }
+        case .crash: if let taken = pending.indices.randomElement(using: &random) { pending.remove(at: taken) }
         case .finish:
-            if let hand = hands.indices.randomElement(using: &random) { try await finish(hands.remove(at: hand)) }
+            if let taken = pending.indices.randomElement(using: &random) { try await finish(pending.remove(at: taken)) }
         case .strike:
             // The message points at the row's current attempt or at the one before.
             let id = submissions[Int.random(in: 0..<2, using: &random)].submission.receiptID
@@ -133,13 +133,13 @@ private struct MachineWorld {
     mutating func rest(_ random: inout SeededRandom) async throws {
         (isAppleAway, areRootsWrong) = (false, false)
         policy.products = ["coins": .init(id: "coins", kind: .consumable, goods: Verdict.Entry.coins)]
-        for hand in hands.shuffled(using: &random) { try await finish(hand) }
-        hands = []
+        for taken in pending.shuffled(using: &random) { try await finish(taken) }
+        pending = []
         for submission in submissions {
             try await post(submission.submission)
             try await take(submission, &random)
-            for hand in hands { try await finish(hand) }
-            hands = []
+            for taken in pending { try await finish(taken) }
+            pending = []
         }
     }
 
@@ -214,12 +214,12 @@ private struct MachineWorld {
             !row.state.isEnded
         else { return }
         clock += 1
-        hands.append(
-            Hand(
+        pending.append(
+            PendingVerdict(
                 receipt: row, trusted: isAppleAway && isTrusting ? entries(posted, row) : [],
                 finding: finding(posted, row), signedAt: clock))
         // Another worker has a duplicate of the message.
-        if Int.random(in: 0..<4, using: &random) == 0, let hand = hands.last { hands.append(hand) }
+        if Int.random(in: 0..<4, using: &random) == 0, let taken = pending.last { pending.append(taken) }
     }
 
     private func finding(
@@ -245,53 +245,53 @@ private struct MachineWorld {
     }
 
     /// Writes the finding as the bench writes it: a purchase on trust stays unconfirmed.
-    private mutating func finish(_ hand: Hand) async throws {
-        let row = hand.receipt
-        try await trust(hand)
+    private mutating func finish(_ taken: PendingVerdict) async throws {
+        let row = taken.receipt
+        try await trust(taken)
         let isHeld = row.state == .held
         let owes = isHeld && row.reason.flatMap(Reason.init(rawValue:))?.holdsFacts == true
-        switch hand.finding {
+        switch taken.finding {
         case .receipt(.rejected(let reason)) where owes || row.isOnTrust: try await postpone(row, reason)
         case .receipt(.open(let reason)) where isHeld: try await postpone(row, reason)
-        default: try await settle(hand, hand.finding)
+        default: try await settle(taken, taken.finding)
         }
     }
 
-    private mutating func settle(_ hand: Hand, _ finding: Verdict.Finding) async throws {
-        let row = hand.receipt
+    private mutating func settle(_ taken: PendingVerdict, _ finding: Verdict.Finding) async throws {
+        let row = taken.receipt
         var verdict = Verdict(
             receiptID: row.id, attempt: row.attempt, appID: app,
             claim: Claim(userID: row.userID, hasPossession: true, receivedAt: row.receivedAt),
             finding: finding, dueIn: .seconds(600))
         verdict.lines = row.lines
         _ = try await lab.database.settle(SettleBatch(verdicts: [verdict], parking: lab.parking))
-        model.settle(row.id, attempt: row.attempt, lines: row.lines, finding, signedAt: hand.signedAt)
+        model.settle(row.id, attempt: row.attempt, lines: row.lines, finding, signedAt: taken.signedAt)
     }
 
     /// Takes places first, then grants the purchases that have one; the others stay open.
-    private mutating func trust(_ hand: Hand) async throws {
-        let wanted = hand.trusted.filter(\.decision.gives).map(\.transaction)
+    private mutating func trust(_ taken: PendingVerdict) async throws {
+        let wanted = taken.trusted.filter(\.decision.gives).map(\.transaction)
         guard !wanted.isEmpty else { return }
         let placed = Set(
             try await lab.database.run(
                 Statements.takePlaces,
                 .init(
-                    receiptID: hand.receipt.id, appID: app, transactions: wanted,
+                    receiptID: taken.receipt.id, appID: app, transactions: wanted,
                     limits: .init(perUserPerDay: 9, perAppPerDay: 9))))
         // A purchase that was granted before needs no place.
         for transaction in wanted where model.places[transaction.id] == nil && model.grants[transaction.id] == nil {
-            model.places[transaction.id] = hand.receipt.id
+            model.places[transaction.id] = taken.receipt.id
         }
-        #expect(placed == Set(wanted.map(\.id).filter { model.places[$0] == hand.receipt.id }))
+        #expect(placed == Set(wanted.map(\.id).filter { model.places[$0] == taken.receipt.id }))
         guard !placed.isEmpty else { return }
-        let entries = hand.trusted.map { entry in
+        let entries = taken.trusted.map { entry in
             var decision = Decision.open(.appleUnavailable)
             if case .grant(let goods, let source) = entry.decision, placed.contains(entry.transaction.id) {
                 decision = .provisional(goods: goods, source: source)
             }
             return Verdict.Entry(transaction: entry.transaction, decision: decision)
         }
-        try await settle(hand, .transactions(entries))
+        try await settle(taken, .transactions(entries))
     }
 
     private mutating func postpone(_ row: StoredReceipt, _ reason: Reason) async throws {

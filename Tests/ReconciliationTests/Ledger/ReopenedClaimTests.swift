@@ -129,7 +129,7 @@ import Testing
         }
     }
 
-    @Test("the claim of an erased user takes nothing from its owner, whoever posts its bytes again")
+    @Test("the claim of an erased user takes nothing from its owner, also when another posts its bytes again")
     func erased() async throws {
         try await LedgerLab.with(connections: 4) { lab in
             try await lab.settle(try await lab.post("u1"), Self.period(of: "u1"))

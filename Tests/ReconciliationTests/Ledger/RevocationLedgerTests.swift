@@ -10,7 +10,7 @@ import Testing
 /// stored end answers older proofs. Method: every combination of Apple's fields as a row; then the rows' text, case by
 /// case.
 @Suite(.timeLimit(.minutes(8))) struct RevocationLedgerTests {
-    @Test("every combination of Apple's words means the same in SQL")
+    @Test("every combination of Apple's values means the same in SQL")
     func agreement() async throws {
         try await LedgerLab.with(endsSound: false) { lab in
             try await lab.run(

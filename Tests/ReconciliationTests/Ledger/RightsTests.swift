@@ -106,7 +106,7 @@ import Testing
         }
     }
 
-    @Test("An event is told only by a role that may write what the event tells of")
+    @Test("An event is written only by a role that may write what the event reports")
     func eventsOfRoles() async throws {
         let types = [
             "purchase.granted", "purchase.confirmed", "purchase.revoked", "ownership.disputed", "anything.else",

@@ -66,7 +66,7 @@ import Testing
         }
     }
 
-    @Test("Beyond the rows that take turns nobody is lost: what is claimed makes room")
+    @Test("Beyond the rows that take turns no row is lost: once some are claimed, the next take turns")
     func window() async throws {
         try await LedgerLab.with(endsSound: false) { lab in
             try await fill(Statements.turnsMax, "'flood', null", dueFor: 1000, in: lab)

@@ -80,7 +80,8 @@ import Testing
         }
     }
 
-    @Test("row 6: what another user's order speaks for is his; the poster is told no more than of any other's purchase")
+    @Test(
+        "row 6: what another user's order names is that user's; the poster reads no more than of any other's purchase")
     func ofAnother() async throws {
         try await LedgerLab.with { lab in
             let order = try await lab.place("u2", installation: "device")
@@ -142,7 +143,7 @@ import Testing
     }
 
     @Test(
-        "B7: who wants an order that another session binds waits for it, as for a purchase: he has it or gives nothing",
+        "B7: a verdict for an order that another session binds waits, as for a purchase: it binds it or gives nothing",
         arguments: [true, false])
     func heldOrder(isCommitted: Bool) async throws {
         try await LedgerLab.with { lab in
@@ -214,7 +215,7 @@ import Testing
     }
 
     @Test(
-        "B7: one purchase claimed by two users, each with an order of his own: one order is bound, the other stays open"
+        "B7: one purchase claimed by two users, each with an own order: one order is bound, the other stays open"
     )
     func twoUsers() async throws {
         try await LedgerLab.with { lab in
@@ -245,7 +246,7 @@ import Testing
         }
     }
 
-    @Test("note 5: a bare id that an order speaks for is given; of what others were given it learns nothing")
+    @Test("note 5: a bare id whose owner an order names is given; its answer shows nothing of what others were given")
     func bareID() async throws {
         try await LedgerLab.with { lab in
             let order = try await lab.place("u1")

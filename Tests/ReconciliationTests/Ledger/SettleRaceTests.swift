@@ -114,7 +114,7 @@ import Testing
         }
     }
 
-    @Test("a locked receipt does not stop its neighbours")
+    @Test("a locked receipt does not stop the others of its batch")
     func lockedNeighbour() async throws {
         try await LedgerLab.with { lab in
             let locked = try await lab.post()

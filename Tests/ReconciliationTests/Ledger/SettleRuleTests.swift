@@ -67,7 +67,7 @@ import Testing
         }
     }
 
-    @Test("P32: a refund that is reversed while a neighbour waits is granted and told")
+    @Test("P32: a refund that is reversed while another purchase of the receipt waits is granted and told")
     func rejectedThenGranted() async throws {
         try await LedgerLab.with { lab in
             let posted = try await lab.post()
@@ -222,7 +222,7 @@ import Testing
         }
     }
 
-    @Test("P22: Apple's newest word about a transaction wins, whatever comes last")
+    @Test("P22: Apple's newest facts about a transaction count, whatever comes last")
     func facts() async throws {
         try await LedgerLab.with { lab in
             let date = Date(timeIntervalSince1970: 1_800_000_000)

@@ -8,7 +8,7 @@ import Testing
 /// Goal: a payload that kills its worker is parked, and a row that no worker had a chance to judge is not. Method:
 /// strikes and claims against a real database, as a worker and a scheduler make them.
 @Suite struct StrikeTests {
-    @Test("P28: eight deaths with a message park its row and move its attempt on; a verdict in between forgives")
+    @Test("P28: eight killed workers park the row and move its attempt on; a verdict in between resets the count")
     func deaths() async throws {
         try await LedgerLab.with { lab in
             let posted = try await lab.post()
@@ -27,7 +27,7 @@ import Testing
         }
     }
 
-    @Test("a settled row and a neighbour are not struck; the same pointer twice in a batch counts once")
+    @Test("a settled row and another row get no strike; the same pointer twice in a batch counts once")
     func neighbours() async throws {
         try await LedgerLab.with { lab in
             let (settled, open) = (try await lab.post(), try await lab.post())

@@ -19,7 +19,7 @@ import Testing
 
     // MARK: Keys
 
-    @Test("the key of a user: stable, by app, by secret, and no id shines through")
+    @Test("the key of a user: stable, by app, by secret, and no id can be read from it")
     func keys() throws {
         let keys = try #require(UserKeys(file: Self.secret))
         let key = keys.key(of: "u1", app: "game")
@@ -59,7 +59,7 @@ import Testing
         }
     }
 
-    @Test("details: the id as a value at any depth, and the old clients' uid whoever it is")
+    @Test("details: the id as a value at any depth, and the old clients' uid of any user")
     func details() throws {
         let keys = try #require(UserKeys(file: Self.secret))
         let key = keys.key(of: "4711", app: "game")
@@ -163,7 +163,7 @@ import Testing
         }
     }
 
-    @Test("erasing forgets where in the game he plays, but of an order that may still have to be delivered")
+    @Test("erasing deletes where in the game the user plays, but not of an order that may still be delivered")
     func targets() async throws {
         let user = "clear-user-\(UUID().uuidString)"
         try await Self.withIntake { intake, keys in
@@ -185,7 +185,7 @@ import Testing
         }
     }
 
-    @Test("a gateway's user reads what he posted, nobody else's; 20 bare ids are counted by key")
+    @Test("a gateway's user reads that user's posts alone; 20 bare ids are counted by key")
     func gateway() async throws {
         let signer = P256.Signing.PrivateKey()
         func token(_ user: String) throws -> String {
@@ -285,7 +285,7 @@ import Testing
         }
     }
 
-    @Test("erasing where nothing is protected: a tombstone everywhere, and no verdict in flight brings the id back")
+    @Test("erasing where nothing is protected: the erased id everywhere, and no verdict under way writes the old one")
     func clear() async throws {
         try await LedgerLab.with { lab in
             let granted = try await lab.post("u1")
@@ -322,7 +322,8 @@ import Testing
     }
 
     @Test(
-        "erasing a clear id: a verdict that found him before, by a chain or an order, writes it no more; one since may")
+        "erasing a clear id: a verdict that found the user before, by a chain or an order, does not write it; a later may"
+    )
     func clearInFlight() async throws {
         try await LedgerLab.with(connections: 4, writers: 2) { lab in
             let order = try await lab.place("u1")

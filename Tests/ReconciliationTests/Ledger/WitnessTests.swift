@@ -154,7 +154,7 @@ import Testing
         return witness
     }
 
-    @Test("I1 to I16: each lie is found, by its name", arguments: lies)
+    @Test("I1 to I16: each false row is found, by its invariant", arguments: lies)
     func lie(_ lie: Lie) async throws {
         try await LedgerLab.with(endsSound: false) { lab in
             _ = try await seed(lab)

@@ -353,7 +353,7 @@ import Testing
         }
     }
 
-    @Test("S1-12: with users.protect the tables hold keys, and the app backend can be told who it is")
+    @Test("S1-12: with users.protect the tables hold keys, and the app backend can read the id")
     func protected() async throws {
         try await LedgerLab.with { lab in
             let keys = try #require(UserKeys(file: String(repeating: "0123456789abcdef", count: 4)))
@@ -374,7 +374,7 @@ import Testing
         }
     }
 
-    @Test("erasing a user whose purchases were imported leaves them without his id")
+    @Test("erasing a user whose purchases were imported leaves them without the id")
     func erased() async throws {
         try await LedgerLab.with { lab in
             _ = try await Self.run(.grants, Self.grants("1 1 u1 coins", "2 2 u2 coins"), in: lab)
@@ -389,7 +389,7 @@ import Testing
         }
     }
 
-    @Test("who became part of another account since is one with it: what he was given there is his here")
+    @Test("a user who became part of another account since counts as that account, for what was given there too")
     func merged() async throws {
         try await LedgerLab.with { lab in
             let file = Self.grants("1 1 guest coins", "31 30 guest pass")

@@ -14,7 +14,7 @@ import Testing
 /// worker's bench between the simulator over real HTTP and a real ledger; each row is judged once an hour for a day,
 /// and the simulator counts the calls.
 @Suite(.timeLimit(.minutes(8))) struct AppleBudgetTests {
-    enum Flood: String, CaseIterable, Sendable, CustomTestStringConvertible {
+    enum Posts: String, CaseIterable, Sendable, CustomTestStringConvertible {
         case staleProofUnderManyOrders, confirmedProofUnderManyOrders, staleProofOfManyUsers
         case receiptUnderManyOrders, receiptOfThePast, emptyReceipt, garbage, forgedReceipt
         case unknownID, idOfPurchase, idOfGrantedPurchase, idOfOrderedPurchase, idInAppWithoutOrders
@@ -39,13 +39,13 @@ import Testing
         }
     }
 
-    @Test("posts, and the calls that they cost", arguments: Flood.allCases)
-    func calls(_ flood: Flood) async throws {
+    @Test("posts, and the calls that they cost", arguments: Posts.allCases)
+    func calls(_ kind: Posts) async throws {
         try await VerifyLab.with { lab in
             let processor = try await lab.processor(
                 try lab.configuration(
-                    more: flood == .confirmedProofUnderManyOrders ? ["confirmWithApple: always"] : []))
-            let posts = try await lab.posts(flood)
+                    more: kind == .confirmedProofUnderManyOrders ? ["confirmWithApple: always"] : []))
+            let posts = try await lab.posts(kind)
             for post in posts {
                 let isNew = try await lab.lab.ledger.insert(post)
                 if !isNew { #expect(try await lab.lab.ledger.say(post, linesMax: 16) == .taken) }
@@ -55,10 +55,10 @@ import Testing
                 // A receipt that needs its payload stays on the payload's day.
                 if posts.allSatisfy({ $0.proof == .identifier }), hour < 23 { try await lab.age(hours: 1) }
             }
-            #expect(lab.store.calls().count == flood.expected.calls)
+            #expect(lab.store.calls().count == kind.expected.calls)
             #expect(
                 try await lab.lab.texts("select distinct concat_ws(' ', state, reason) from receipts order by 1")
-                    == flood.expected.states)
+                    == kind.expected.states)
             if posts.allSatisfy({ $0.proof == .identifier }) { try await lab.age(hours: -23) }
         }
     }
@@ -81,7 +81,7 @@ import Testing
         }
     }
 
-    @Test("an outage is no answer: a bare id is asked about until Apple has spoken")
+    @Test("an outage is no answer: a bare id is asked about until Apple has answered")
     func outage() async throws {
         try await VerifyLab.with { lab in
             let processor = try await lab.processor(try lab.configuration())
@@ -115,14 +115,14 @@ import Testing
 }
 
 extension VerifyLab {
-    fileprivate func posts(_ flood: AppleBudgetTests.Flood) async throws -> [Submission] {
+    fileprivate func posts(_ kind: AppleBudgetTests.Posts) async throws -> [Submission] {
         func named(_ proof: Proof) -> [Submission] {
             (0..<5).map { Submission(appID: Self.appID, userID: "u1", orderID: "order-\($0)", proof: proof) }
         }
         func asked(_ id: String) -> Submission {
             Submission(appID: Self.appID, userID: "thief", proof: .identifier, transactionID: id)
         }
-        switch flood {
+        switch kind {
         case .staleProofUnderManyOrders: return named(try await staleProof())
         case .confirmedProofUnderManyOrders:
             return named(.signedTransaction(try await sell().signedTransaction))

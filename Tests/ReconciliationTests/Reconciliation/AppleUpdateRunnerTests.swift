@@ -61,7 +61,7 @@ import Testing
     }
 
     @Test(
-        "what Apple will never take ends with its code, at once, and harms nobody",
+        "what Apple will never take ends with its code, at once, and delays no other update",
         arguments: [4_000_006, 4_000_048, 4_000_185, 4_000_187])
     func refused(code: Int) async throws {
         try await VerifyLab.with { lab in

@@ -48,24 +48,24 @@ import Testing
         .map { (means: means, theft: $0) }
     }
 
-    @Test("S14: a buyer and a thief at once, in one batch and in two sessions: the rules decide, not the moment")
+    @Test("S14: a buyer and a thief at once, in one batch and in two sessions: the rules decide, not the order")
     func atOnce() async throws {
         #expect(Self.cases.count * Way.allCases.count == 76)
         try await VerifyLab.with { lab in
             let configuration = try lab.configuration(
                 products: "{id: pass, type: autoRenewable, goods: [{item: vip, amount: 1}]}")
             let policy = try #require(configuration.apps[VerifyLab.appID]).policy
-            let desk = Desk(
+            let contest = Contest(
                 lab: lab, app: try await lab.app { $0 = policy }, receiptVerifier: lab.receiptVerifier(),
                 processor: try await lab.processor(configuration))
             for (means, theft) in Self.cases {
-                for way in Way.allCases { try await desk.play(means, theft, way) }
+                for way in Way.allCases { try await contest.play(means, theft, way) }
             }
         }
     }
 }
 
-private struct Desk {
+private struct Contest {
     let lab: VerifyLab
     let app: AppServices
     let receiptVerifier: ReceiptVerifier

@@ -182,7 +182,9 @@ import Testing
         }
     }
 
-    @Test("what is said while Apple is asked counts: the verdict about the older words is judged anew, without a call")
+    @Test(
+        "a line that comes while Apple is asked counts: the verdict about the older line is judged anew, without a call"
+    )
     func saidInFlight() async throws {
         try await VerifyLab.with { lab in
             let shop = try await Shop(lab, more: ["confirmWithApple: always"])

@@ -31,7 +31,7 @@ import Testing
         }
     }
 
-    @Test("P6: a guest's purchase and the one of the account that he became are one user's")
+    @Test("P6: a guest's purchase and the one of the account that the guest became are one user's")
     func mergedUsers() async throws {
         try await LedgerLab.with(endsSound: false) { lab in
             var random = SeededRandom(announcing: "double charges of merged users")

@@ -16,7 +16,7 @@ import Testing
 @Suite(.timeLimit(.minutes(8))) struct HistoryWalkTests {
     private static let page = 20
 
-    @Test("B9: a thousand purchases that were granted before cost no call, whoever posts them")
+    @Test("B9: a thousand purchases that were granted before cost no call, from any poster")
     func granted() async throws {
         try await VerifyLab.with { lab in
             let ids = try await lab.sell(1000)
@@ -111,7 +111,7 @@ import Testing
         }
     }
 
-    @Test("a long history is read in turns, and a walk that Apple breaks off goes on where it was")
+    @Test("a long history is read in parts, and a walk that Apple breaks off goes on where it was")
     func resumed() async throws {
         try await VerifyLab.with { lab in
             let app = try await lab.app(legacyReceipts: "serverApi")

@@ -152,7 +152,7 @@ import Testing
 
     // MARK: Bare ids
 
-    @Test("note 5: a bare id is no possession and costs no call; vouched for, it is Apple's answer")
+    @Test("note 5: a bare id is no possession and costs no call; from a key with the scope claim, Apple answers it")
     func bareID() async throws {
         try await VerifyLab.with { lab in
             let sale = try await lab.sell()
@@ -218,7 +218,7 @@ import Testing
         }
     }
 
-    @Test("an id that is none is rejected by Apple's word; no id at all is malformed")
+    @Test("an id that is none is rejected by Apple's answer; no id at all is malformed")
     func invalidID() async throws {
         try await VerifyLab.with { lab in
             let app = try await lab.app()

@@ -13,7 +13,7 @@ import Testing
 /// service that cannot answer does not stop the next one. Method: the simulator over real HTTP, its list of calls, and
 /// a real ledger.
 @Suite(.timeLimit(.minutes(8))) struct ReceiptVerifierStrategyTests {
-    @Test("the Server API: one purchase, one call about it, and Apple's word of today is what counts")
+    @Test("the Server API: one purchase, one call about it, and Apple's answer of today counts")
     func serverAPI() async throws {
         try await VerifyLab.with { lab in
             let app = try await lab.app(legacyReceipts: "serverApi")
@@ -28,7 +28,7 @@ import Testing
         }
     }
 
-    @Test("a neighbour that was refunded is rejected, the other granted; without credentials nobody is asked")
+    @Test("of two purchases the refunded one is rejected, the other granted; without credentials nobody is asked")
     func refundedNeighbour() async throws {
         try await VerifyLab.with { lab in
             let (one, two) = (try await lab.sell(), try await lab.sell())
@@ -112,7 +112,7 @@ import Testing
         }
     }
 
-    @Test("local: the receipt's own word is the last one, without a call; a clock that is ahead is waited for")
+    @Test("local: the receipt's own facts decide, without a call; a clock that is ahead is waited for")
     func local() async throws {
         try await VerifyLab.with { lab in
             let app = try await lab.app(legacyReceipts: "local")

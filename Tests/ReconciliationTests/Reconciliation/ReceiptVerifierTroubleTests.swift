@@ -72,7 +72,7 @@ import Testing
     }
 
     @Test(
-        "P15: Apple's own words for trouble, with their code",
+        "P15: Apple's own codes for trouble",
         arguments: [21002, 21005, 21009, 21100, 21199, 99_999, 5_000_000, 5_000_001, 4_040_002, 4_040_006, 4_999_999])
     func codes(code: Int) async throws {
         try await VerifyLab.with { lab in
@@ -118,7 +118,7 @@ import Testing
 
     // MARK: Halts
 
-    @Test("a wrong secret of ours halts, blames no receipt, and ends with the first probe once mended")
+    @Test("a wrong secret of ours halts, rejects no receipt, and ends with the first probe once mended")
     func wrongSecret() async throws {
         try await VerifyLab.with { lab in
             let sale = try await lab.sell()

@@ -120,7 +120,7 @@ import Testing
         }
     }
 
-    @Test("B10: what was given on trust waits for Apple's word, also where a rule of ours would hold it by now")
+    @Test("B10: what was given on trust waits for Apple's answer, also where a rule of ours would hold it by now")
     func heldSince() async throws {
         try await VerifyLab.with { lab in
             let app = try await lab.app(legacyReceipts: "serverApi") {

@@ -18,7 +18,7 @@ import Testing
         return try VerifiedReceipt(try #require(try JSON(parsing: Array(text.utf8)).object), askedIn: environment)
     }
 
-    @Test("remembered for ten minutes from the first word on, without the receipt's own bytes; then asked anew")
+    @Test("remembered for ten minutes from the first answer on, without the receipt's own bytes; then asked anew")
     func time() throws {
         let (heard, id, start) = (VerifyReceiptCache(), UUID(), ContinuousClock.now)
         #expect(heard.answer(about: id, at: start) == nil)
@@ -33,7 +33,7 @@ import Testing
         #expect(heard.answer(about: id, at: start + .seconds(601)) == nil)
     }
 
-    @Test("no more receipts than the bound, and no large one; what is too old makes room")
+    @Test("no more receipts than the bound, and no large one; what is too old is dropped")
     func bounds() throws {
         let (heard, start) = (VerifyReceiptCache(), ContinuousClock.now)
         heard.note(try Self.receipt(entries: VerifyReceiptCache.entriesMax + 1), about: UUID(), at: start)

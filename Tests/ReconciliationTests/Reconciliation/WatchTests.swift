@@ -53,7 +53,7 @@ import Testing
         "select 'a' from pg_sleep(:seconds / 86400.0) s where :seconds + length(s::text) < \(seconds)"
     }
 
-    @Test("what a short look found stays in sight, though a longer one finds nothing, until the whole day holds")
+    @Test("what a short look found stays reported, though a longer one finds nothing, until the whole day holds")
     func broken() async throws {
         try await LedgerLab.with { lab in
             let gauges = Gauges()

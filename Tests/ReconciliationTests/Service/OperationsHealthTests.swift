@@ -43,7 +43,7 @@ import Testing
         #expect(health.report.json["draining"] == .bool(true))
     }
 
-    @Test("Every role tells of its shutdown on the operations port, for as long as the others drain")
+    @Test("Every role reports its shutdown on the operations port, for as long as the others drain")
     func operationsServer() async throws {
         var logger = Logger(label: "tests")
         logger.logLevel = .critical

@@ -33,7 +33,7 @@ import Testing
     }
 
     @Test(
-        "each refusal at the door is one line, with its reason, its caller and its user's hash; what is taken is none")
+        "each refused request is one line, with its reason, its caller and its user's hash; an accepted one is none")
     func refusals() async throws {
         try await TestGateway.run(security: log) { intake, gateway in
             let ann = try gateway.token("ann")
@@ -162,7 +162,7 @@ import Testing
         #expect(names.count == 2)
     }
 
-    @Test("the user of a protected database is named as its tables name him")
+    @Test("the user of a protected database is named as in its tables")
     func protectedUsers() throws {
         let keys = try #require(UserKeys(file: String(repeating: "0123456789abcdef", count: 4)))
         for (apps, user) in [(["game"], keys.key(of: "ann", app: "game")), (["game", "other"], "ann")] {
@@ -171,7 +171,7 @@ import Testing
         }
     }
 
-    @Test("accounts that become one are told once, by hashes; a token that is another user's is refused by name")
+    @Test("accounts that become one are logged once, by hashes; a token that is another user's is refused by name")
     func merges() async throws {
         let access = IntakeFixture.entry("login", "login-key", "merge", "game")
         try await RunningIntake.run(access: access, security: log) { intake in
@@ -195,7 +195,7 @@ import Testing
         }
     }
 
-    @Test("a configuration that is read again is told, whether it is taken or not, with the digests")
+    @Test("a configuration that is read again is logged, whether it is taken or not, with the digests")
     func configurations() async throws {
         let file = URL.temporaryDirectory.appending(path: "makegood-\(UUID().uuidString).yaml")
         defer { try? FileManager.default.removeItem(at: file) }
@@ -230,7 +230,7 @@ import Testing
         }
     }
 
-    @Test("what waits for its turn with others' receipts is told by its limit and counted")
+    @Test("what waits for its turn with others' receipts is logged by its limit and counted")
     func turns() async throws {
         try await RunningIntake.run(security: log) { intake in
             let posts = (0..<SubmissionBatch.entriesMax).map { _ in
@@ -249,7 +249,7 @@ import Testing
         }
     }
 
-    @Test("what waits for Apple behind others is told by its limit and counted")
+    @Test("what waits for Apple behind others is logged by its limit and counted")
     func calls() async throws {
         try await VerifyLab.with { lab in
             let appleGateway = AppleGateway(halts: lab.halts, governor: lab.governor(), security: log)
@@ -269,7 +269,7 @@ import Testing
         }
     }
 
-    @Test("a connection that says nothing is told with its address, and counted")
+    @Test("a connection that says nothing is logged with its address, and counted")
     func silence() async throws {
         try await RunningIntake.run(requestLimit: .milliseconds(300), security: log) { intake in
             let text = try await RawConnection.exchange(intake.port, "")
@@ -293,7 +293,7 @@ import Testing
         return row.id
     }
 
-    @Test("a worker tells a proof that is not Apple's by its reason, and a token that two users show")
+    @Test("a worker logs a proof that is not Apple's by its reason, and a token that two users show")
     func proofsAndTokens() async throws {
         try await VerifyLab.with { lab in
             let processor = try await lab.processor(try lab.configuration(), security: log)
@@ -323,7 +323,7 @@ import Testing
         }
     }
 
-    @Test("a worker tells a dispute, and a limit that holds a purchase, once")
+    @Test("a worker logs a dispute, and a limit that holds a purchase, once")
     func workers() async throws {
         try await VerifyLab.with { lab in
             let processor = try await lab.processor(

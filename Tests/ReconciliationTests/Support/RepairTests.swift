@@ -78,7 +78,7 @@ import Testing
         }
     }
 
-    @Test("what cannot be judged any more is counted and stands in nobody's way: dropped, or its header is missing")
+    @Test("what cannot be judged any more is counted and delays no other receipt: dropped, or its header is missing")
     func rejudgeWithoutPayload() async throws {
         try await LedgerLab.with(endsSound: false) { lab in
             let header = String(repeating: "h", count: 3000) + "."

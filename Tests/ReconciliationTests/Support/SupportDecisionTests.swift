@@ -24,7 +24,7 @@ import Testing
         .purchase(id, .held(reason)) { $0.showsToken = true }
     }
 
-    @Test("B4: every reason that a word helps is decided, every other one is refused by its name")
+    @Test("B4: every reason that a decision helps is decided, every other one is refused by its name")
     func reasons() async throws {
         // The purchases are held for every reason, also for that of a purchase on trust, although none is on trust: an
         // invariant does not hold.
@@ -129,7 +129,7 @@ import Testing
         }
     }
 
-    @Test("the latest word counts while nothing is granted; a verdict that was matched before it is none")
+    @Test("the latest decision counts while nothing is granted; a verdict that was matched before it is refused")
     func again() async throws {
         try await LedgerLab.with { lab in
             let repairs = Repairs(database: lab.database, actor: "ann")
@@ -157,7 +157,7 @@ import Testing
         }
     }
 
-    @Test("many words and many workers at once: one grant, to somebody who was named, and every receipt ends")
+    @Test("many decisions and many workers at once: one grant, to a user who was named, and every receipt ends")
     func race() async throws {
         try await LedgerLab.with(connections: 4, writers: 4) { lab in
             for round in 0..<8 {
@@ -188,7 +188,7 @@ import Testing
         }
     }
 
-    @Test("a guest who was named is the account that he became part of; one who was erased is nobody")
+    @Test("a guest who was named is the account that the guest became part of; an erased one is refused")
     func persons() async throws {
         try await LedgerLab.with { lab in
             let repairs = Repairs(database: lab.database, actor: "ann")
@@ -210,7 +210,7 @@ import Testing
         }
     }
 
-    @Test("where users are protected a word names somebody who is known; of one who is erased later nothing is left")
+    @Test("where users are protected a decision names a known user; of one who is erased later nothing is left")
     func protected() async throws {
         try await LedgerLab.with { lab in
             let keys = try #require(UserKeys(file: String(repeating: "0123456789abcdef", count: 4)))
@@ -237,7 +237,7 @@ import Testing
         }
     }
 
-    @Test("B14: the word stands in its purchase's timeline, also after it has ended, and in no other one's")
+    @Test("B14: the decision is in its purchase's timeline, also after it has ended, and in no other one's")
     func timeline() async throws {
         try await LedgerLab.with { lab in
             let repairs = Repairs(database: lab.database, actor: "ann")

@@ -27,7 +27,7 @@ import Testing
     /// The machine-readable name of each line, in order.
     private static func words(_ timeline: Timeline) -> [String] { timeline.lines.map(\.what.rawValue) }
 
-    @Test("B14: a granted purchase, by its receipt and by its transaction; another's post of it shows him nobody")
+    @Test("B14: a granted purchase, by its receipt and by its transaction; another's post of it shows no user")
     func grantedAndClaimedByAnother() async throws {
         try await LedgerLab.with { lab in
             let explainer = Explainer(database: lab.database, keys: nil)
@@ -187,7 +187,7 @@ import Testing
         }
     }
 
-    @Test("5.1 row 6: granted to its owner because another posted it: each is told what is his to know")
+    @Test("5.1 row 6: granted to its owner because another posted it: each is told what concerns that user")
     func postedForAnother() async throws {
         try await LedgerLab.with(endsSound: false) { lab in
             let explainer = Explainer(database: lab.database, keys: nil)
@@ -359,7 +359,7 @@ import Testing
         }
     }
 
-    @Test("B10, B14: given on trust, and Apple's word since, whichever it was")
+    @Test("B10, B14: given on trust, and Apple's answer since, whichever it was")
     func trust() async throws {
         try await LedgerLab.with { lab in
             let explainer = Explainer(database: lab.database, keys: nil)

@@ -5,7 +5,7 @@ import Testing
 /// The invariants of one test: what the test knows from the outside, that is, which posts were accepted and what must
 /// be granted. After every test it is compared with the database, the App Store's ledger, the feed of events and
 /// `makegood check`.
-struct Books: Sendable {
+struct SystemInvariants: Sendable {
     /// Receipt ids of accepted posts.
     var accepted: Set<String> = []
     /// The users who may have each transaction, by transaction id. Nothing else may be granted.

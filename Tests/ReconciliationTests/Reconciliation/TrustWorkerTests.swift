@@ -13,10 +13,11 @@ import Testing
 /// Goal: a legacy receipt's purchase on trust ends by Apple's answer, whatever form that answer has (B10). Method: a
 /// worker's bench between the simulator over real HTTP and a real ledger: each test posts, lets Apple be away, and
 /// reads the ledger after Apple's answer.
-@Suite(.timeLimit(.minutes(8))) struct TrustBenchTests {
+@Suite(.timeLimit(.minutes(8))) struct TrustWorkerTests {
     private static let limits = "provisional: {perUserPerDay: 5, perAppPerDay: 5, purchasesMin: 0}"
 
-    @Test("B10: given while Apple is away, confirmed when it is back; a neighbour that was not trusted waits for it")
+    @Test(
+        "B10: given while Apple is away, confirmed when it is back; another purchase that was not trusted waits for it")
     func confirmed() async throws {
         try await VerifyLab.with { lab in
             let processor = try await lab.processor(
@@ -102,7 +103,8 @@ import Testing
         }
     }
 
-    @Test("B10: a refund on record answers Apple's older word: taken back with its mark and the refund's own event")
+    @Test(
+        "B10: a refund on record goes before Apple's older answer: taken back with its mark and the refund's own event")
     func refundOnRecord() async throws {
         try await VerifyLab.with { lab in
             let processor = try await lab.processor(try lab.configuration(more: [Self.limits]))
@@ -152,8 +154,8 @@ import Testing
         }
     }
 
-    @Test("the brakes are for the neighbours: what was given on trust went through them")
-    func brakes() async throws {
+    @Test("a limit of a day holds the other purchase, not the one that was given on trust before")
+    func limitOfADay() async throws {
         try await VerifyLab.with { lab in
             let processor = try await lab.processor(
                 try lab.configuration(more: [Self.limits, "makeUp: {perUserPerDay: 1}"]))
