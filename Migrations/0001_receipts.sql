@@ -43,7 +43,7 @@ create table receipts (
     constraint receipts_due check ((settled_at is null) = (due_at is not null)),
     constraint receipts_poster check (user_id is not null or order_id is not null)
 );
--- The scheduler finds due rows here. The predicate differs from the guard of the settle statement (settled_at is null).
+-- The scheduler finds due rows here. The predicate differs from the guard of `ledger.settle` (settled_at is null).
 -- With the same predicate the planner would look up a receipt by its id through this whole index.
 create index receipts_due on receipts (lane, app_id, due_at) where due_at is not null;
 create index receipts_by_user on receipts (app_id, user_id, received_at);

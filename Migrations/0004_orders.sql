@@ -61,7 +61,7 @@ create index user_tokens_by_user on user_tokens (app_id, user_id);
 create unique index user_tokens_issued on user_tokens (app_id, user_id) where source = 'issued';
 
 -- Support decisions about the owner of a held purchase. A decision is a row beside the other evidence for an owner, and
--- the purchase is granted by the same statement as all purchases. The latest decision counts, and none changes an
+-- the purchase is granted by the same transaction as all purchases. The latest decision counts, and none changes an
 -- existing grant.
 create table support_decisions (
     app_id text collate "C" not null,

@@ -199,8 +199,8 @@ create table history_walks (
 );
 
 -- What Apple is to be told of a purchase after it was decided: our order becomes its token, so that renewals and
--- refunds carry the right account, and the purchase is finished. The statement that decides the purchase writes the
--- row.
+-- refunds carry the right account, and the purchase is finished. The transaction that decides the purchase writes
+-- the row.
 create table apple_updates (
     transaction_id text collate "C" not null,
     kind text collate "C" not null,

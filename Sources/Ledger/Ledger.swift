@@ -112,8 +112,8 @@ package final class Ledger: Sendable {
                 name: name, limits: .init(queueRows: 65_536), writers: writers,
                 size: { (rows: $0.rowCount, bytes: $0.rowCount * 512) },
                 flush: { verdicts throws(PostgresError) in
-                    // One verdict per receipt and statement. The caller of a second verdict gets nil and reads the row
-                    // again.
+                    // One verdict per receipt and transaction. The caller of a second verdict gets nil and reads the
+                    // row again.
                     var seen: Set<UUID> = []
                     let isFirst = verdicts.map { seen.insert($0.receiptID).inserted }
                     let batch = SettleBatch(

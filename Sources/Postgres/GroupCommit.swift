@@ -7,8 +7,8 @@ internal import Synchronization
 /// the batch. Nothing here blocks.
 private let commitThread = TaskThread(name: "group-commit")
 
-/// Writes the items of many callers with one statement: the items that arrive while a batch is written are the next
-/// batch.
+/// Writes the items of many callers together, with one statement or one transaction: the items that arrive while a
+/// batch is written are the next batch.
 ///
 /// `flush` must be idempotent, because a batch whose outcome is unknown is flushed again. One bad item fails alone: the
 /// batch around it is split until the item is found.

@@ -9,7 +9,8 @@ public enum PostgresError: Error, Equatable, Sendable {
     case unavailable
     /// The server is a standby (25006). The connection is dropped; the next one looks for the primary.
     case readOnly
-    /// A conflict with a concurrent transaction (40001, 40P01). Rolled back; the same statement may go again.
+    /// A conflict with a concurrent transaction (40001, 40P01). Rolled back; the same statement, or the whole
+    /// transaction that it was part of, may go again.
     case serialization
     /// Waited too long (55P03, 57014). Rolled back.
     case timedOut(TimeOut)

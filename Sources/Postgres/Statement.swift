@@ -4,7 +4,7 @@
 /// the same name. A program has few texts, whatever its callers ask: a connection prepares each text once, when it
 /// first uses it.
 public struct Statement<Parameters: Sendable, Row: Sendable>: Sendable {
-    /// "ledger.settle": what metrics, logs and errors call it.
+    /// "ledger.insert_receipts": what metrics, logs and errors call it.
     public let name: String
     /// The SQL as it is sent, name comment included. One command; parameters are `$1` …
     public let sql: String

@@ -134,7 +134,7 @@ extension AppPolicy {
     }
 
     /// The entry of a purchase by both tables of Ownership, without rows 1 and 0b. Rows 1 and 0b need the grants, so
-    /// the statement that writes the verdict answers them: a decision here never overrides a grant that exists.
+    /// the transaction that writes the verdict answers them: a decision here never overrides a grant that exists.
     package func judge(_ transaction: Transaction, claim: Claim, evidence: Evidence) -> Verdict.Entry {
         var transaction = transaction
         // An earlier identity may not hold any more.

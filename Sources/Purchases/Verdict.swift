@@ -116,7 +116,7 @@ package struct Verdict: Sendable {
         self.call = call
     }
 
-    /// How many rows of the settle statement this takes.
+    /// How many rows of a settle transaction this takes: one for each purchase, at least one.
     package var rowCount: Int {
         switch finding {
         case .transactions(let entries): max(1, entries.count)

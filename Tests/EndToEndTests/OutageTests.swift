@@ -14,7 +14,7 @@ extension EndToEnd {
     @Suite struct Outages {
         /// Goal: if PostgreSQL fails in the middle of a commit, the outcome is unknown, and repeating the statement is
         /// right (rule 2).
-        /// Method: the proxy breaks the connection that carries the settle statement, once before the server gets it
+        /// Method: the proxy breaks the connection that carries the settle transaction, once before the server gets it
         /// and once after the server has committed and before it can answer. Then the same twice with the insert of a
         /// post, whose client sends it again until it is accepted. Every purchase is granted once.
         @Test func postgresGoneInTheMiddleOfACommit() async throws {

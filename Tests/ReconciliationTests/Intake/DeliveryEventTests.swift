@@ -4,7 +4,7 @@ import TestServers
 import Testing
 
 /// Goal: the app backend reads every event once, in commit order, whatever other sessions write at the same time.
-/// Method: events as the settle statement writes them, by several connections with late commits, read by a cursor over
+/// Method: events as settling writes them, by several connections with late commits, read by a cursor over
 /// real HTTP.
 @Suite(.migratedDatabase, .serialized) struct DeliveryEventTests {
     private static func insert(_ app: String, _ transaction: String, user: String = "u1") -> String {

@@ -144,7 +144,7 @@ extension LedgerLab {
             finding: finding, dueIn: dueIn, call: call)
     }
 
-    /// Runs one settle statement, without the group commit.
+    /// Runs one settle transaction, without the group commit.
     @discardableResult
     func settle(_ verdicts: Verdict..., on session: Database? = nil) async throws -> [UUID: ReceiptState] {
         let rows = try await (session ?? database).settle(SettleBatch(verdicts: verdicts, parking: parking))

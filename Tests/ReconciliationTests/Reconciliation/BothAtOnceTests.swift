@@ -13,7 +13,7 @@ import Testing
 /// Goal: if a buyer and a thief show a purchase at the same moment, the rules decide the owner, whichever verdict is
 /// written first: with a proof the buyer, else the first poster, and then the other keeps a copy and both are told.
 /// Method: both posts are judged on a real ledger before either verdict is written. Then both verdicts go into one
-/// settle statement, or two sessions write one each and commit in either order; a receipt that stays open is judged
+/// settle transaction, or two sessions write one each and commit in either order; a receipt that stays open is judged
 /// again, as the scheduler would have it judged.
 @Suite(.timeLimit(.minutes(8))) struct BothAtOnceTests {
     /// The evidence for the buyer.

@@ -8,7 +8,7 @@ import Testing
 @testable import Settings
 @testable import Support
 
-/// Goal: a support decision gives a held purchase to the named user by the statement that gives everything, once, and
+/// Goal: a support decision gives a held purchase to the named user by the transaction that gives everything, once, and
 /// is refused with its reason if no purchase is held that a decision could help (B4). Method: verdicts on real
 /// PostgreSQL, judged by the evidence in the database as a worker judges them.
 @Suite(.timeLimit(.minutes(8))) struct SupportDecisionTests {
