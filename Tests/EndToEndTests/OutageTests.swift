@@ -20,12 +20,13 @@ extension EndToEnd {
         @Test func postgresGoneInTheMiddleOfACommit() async throws {
             try await System.run(.init(hasProxies: true)) { system in
                 let proxy = try #require(system.postgresProxy)
-                // No statement is prepared, so that the statement, its values and its commit are one round trip.
+                // No statement is prepared, so that the statement, its values and its commit are one round trip: of the settle
+                // transaction it is the last one.
                 for role in [System.Role.ingest, .worker, .scheduler] {
                     try await system.start(role, ["MAKEGOOD_POSTGRES_NAMED_STATEMENTS": "false"])
                 }
                 var springs = 0
-                for statement in ["ledger.settle", "ledger.insert_receipts"] {
+                for statement in ["settle.update_receipts", "ledger.insert_receipts"] {
                     for moment in [FaultProxy.Moment.beforeRequest, .beforeAnswer] {
                         springs += 1
                         let sale = try await system.appStore.sell()

@@ -184,12 +184,14 @@ import Testing
                 #expect(try await lost?.state == .alreadyGranted)
                 #expect(try await beside?.state == .granted)
             }
-            // Without the group commit, the statement itself reports the conflict and writes nothing.
+            // Without the group commit, the commit itself reports the conflict and writes nothing. The purchase's facts
+            // are known, so that only its grant makes the second transaction wait.
+            try await lab.settle(try await lab.post("u5"), .purchase("t5", .held(.review)))
             try await lab.withSession { session in
                 let (third, fourth) = (try await lab.post("u4"), try await lab.post("u4"))
                 try await session.run(.begin)
                 try await lab.settle(lab.verdict(third, .transactions([Self.entry("t5", to: "u4", [])])), on: session)
-                async let refused = #expect(throws: PostgresError.self) {
+                async let refused = #expect(throws: PostgresError.serialization) {
                     try await lab.ledger.database.settle(
                         SettleBatch(
                             verdicts: [lab.verdict(fourth, .transactions([Self.entry("t5", to: "u4")]))],

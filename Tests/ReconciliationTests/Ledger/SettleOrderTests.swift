@@ -225,9 +225,9 @@ import Testing
                 let entry = try await lab.matched("t1", by: user, order: order)
                 verdicts.append(lab.verdict(try await lab.post(user), .transactions([entry])))
             }
-            #expect(try await lab.ledger.settleTogether(verdicts).count == 1)
-            let second = try await lab.ledger.settleTogether(verdicts)
-            #expect(second.values.map(\.rawValue) == ["already_granted"])
+            let settled = try await lab.ledger.settleTogether(verdicts)
+            #expect(settled.values.map(\.rawValue).sorted() == ["already_granted", "granted"])
+            #expect(try await lab.ledger.settleTogether(verdicts) == [:])
             #expect(try await lab.boundOrders().count == 1)
             #expect(try await lab.grants.count == 1)
         }
