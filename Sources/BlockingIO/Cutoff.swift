@@ -44,6 +44,11 @@ public final class Cutoff: Sendable {
         return body()
     }
 
+    /// Gives a running call this much time from now on.
+    public func extend(to limit: Duration) {
+        state.withLock { $0.deadline = .now + limit }
+    }
+
     /// Shuts the socket down now. Safe from any thread, any number of times.
     public func fire() {
         state.withLock { $0.fire() }

@@ -174,7 +174,8 @@ actor Connection {
                 }
                 pipeline.execute(prepared: name, parameters, for: reply)
             }
-            outcome = pipeline.finish()
+            // Each statement has the time of a call: the server limits each by itself.
+            outcome = pipeline.finish { cutoff.extend(to: configuration.callDeadline) }
         }
         // A statement that was not prepared is prepared by the next round that names it.
         for (name, key) in preparations where !outcome.prepared.contains(name) { prepared[key] = nil }

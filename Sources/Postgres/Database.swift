@@ -48,8 +48,8 @@ public final class Database: Sendable {
     ///   - name: metrics call the transaction so, as a statement.
     ///   - body: queues and exchanges rounds, and commits at its end; without a commit everything is rolled back. Runs
     ///     on the connection's thread, and again if a prepared statement was out of date.
-    /// - Throws: `lost` only if the transaction may have been committed: repeat it, if it is idempotent. After any
-    ///   other error nothing of it is written.
+    /// - Throws: `lost` if the transaction may have been committed, `undecodable` also after the commit: repeat it, if it
+    ///   is idempotent. After any other error nothing of it is written.
     public func transact<Result: Sendable>(
         _ name: String, _ body: @escaping @Sendable (DatabaseTransaction) throws(PostgresError) -> Result
     ) async throws(PostgresError) -> Result {

@@ -71,10 +71,17 @@ final class LibPQPipeline {
     }
 
     /// Ends the round, hands each reply its result, and leaves pipeline mode.
-    func finish() -> Outcome {
+    ///
+    /// - Parameter answered: called at each answer of the server.
+    func finish(_ answered: () -> Void) -> Outcome {
         if unsafe PQpipelineSync(pointer) != 1 { fail(.lost) }
         flush()
-        if outcome.failure == nil { for step in steps { take(step) } }
+        if outcome.failure == nil {
+            for step in steps {
+                take(step)
+                answered()
+            }
+        }
         // The round's own end. A connection on which something is missing cannot be used any more.
         if outcome.failure != .lost, !isAtEnd() { fail(.lost) }
         if unsafe PQsetnonblocking(pointer, 0) != 0 || PQexitPipelineMode(pointer) != 1 { fail(.lost) }
@@ -102,12 +109,13 @@ final class LibPQPipeline {
     private func take(_ step: Step) {
         // The result is ours to clear (libpq manual, 34.4 PQgetResult). Waits for it.
         let result = unsafe QueryResult(taking: PQgetResult(pointer))
+        if case .prepare(let name, _) = step, result.isSuccess { outcome.prepared.insert(name) }
         if outcome.failure == nil {
             let sqlState = result.sqlState
             do throws(PostgresError) {
                 let result = try link.checked(result, step.reply.name)
                 switch step {
-                case .prepare(let name, _): outcome.prepared.insert(name)
+                case .prepare: break
                 case .execute(let reply): try reply.take(result)
                 }
             } catch {

@@ -82,7 +82,7 @@ struct SettleTransaction {
         let taken = transaction.queue(Statements.takeReceipts, rows)
         queue(Statements.storeFacts, rows.filter { $0.transaction != nil })
         let lacking = queue(
-            Statements.takeLimitPlaces, batch.verdicts.flatMap { verdict in verdict.places.map { (verdict, $0) } })
+            Statements.takeLimitPlaces, batch.verdicts.filter { !$0.places.isEmpty }.flatMap(Self.places))
         let giving = rows.indices.filter { rows[$0].asked.gives }
         let read = queue(Statements.readGates, giving.map { rows[$0] })
         let trust = transaction.queue(Statements.readTrust, batch.verdicts.map(\.receiptID))
@@ -93,13 +93,15 @@ struct SettleTransaction {
         guard !receipts.isEmpty else { return nil }
         var gates = Array(repeating: Gate(), count: rows.count)
         for (row, gate) in read?.rows ?? [] { gates[giving[row]] = gate }
+        var limits: [PurchaseOfReceipt: Set<LimitPlace.Limit>] = [:]
         for place in lacking?.rows ?? [] {
-            for index in giving
-            where rows[index].verdict.receiptID == place.receiptID && rows[index].transactionID == place.transactionID {
-                gates[index].lacking.append(place.limit)
-            }
+            limits[PurchaseOfReceipt(receipt: place.receiptID, transaction: place.transactionID), default: []]
+                .insert(place.limit)
         }
-        for index in giving { gates[index].lacking.sort { $0.rawValue < $1.rawValue } }
+        for index in limits.isEmpty ? [] : giving {
+            guard let purchase = PurchaseOfReceipt(rows[index]), let lacking = limits[purchase] else { continue }
+            gates[index].lacking = lacking.sorted { $0.rawValue < $1.rawValue }
+        }
         var records: [UUID: ReceiptSummary.Record] = [:]
         for (receiptID, transactionID) in trust.rows {
             records[receiptID, default: .init()].onTrust.insert(transactionID)
@@ -109,6 +111,15 @@ struct SettleTransaction {
         }
         let current = rows.indices.filter { receipts[rows[$0].verdict.receiptID] != nil }
         return (current.map { rows[$0] }, current.map { gates[$0] }, records, receipts)
+    }
+
+    private static func places(of verdict: Verdict) -> [Statements.PlaceOfVerdict] {
+        guard case .transactions(let entries) = verdict.finding else { return [] }
+        let owners = Dictionary(
+            entries.map { ($0.transaction.id, $0.match?.userID) }, uniquingKeysWith: { first, _ in first })
+        return verdict.places.map {
+            Statements.PlaceOfVerdict(verdict: verdict, owner: owners[$0.transactionID] ?? nil, place: $0)
+        }
     }
 
     // MARK: Round 2
@@ -142,17 +153,11 @@ struct SettleTransaction {
     private static func bringingBonuses(_ giving: [VerdictRow]) -> [VerdictRow] {
         guard giving.contains(where: { $0.bonuses != nil }) else { return [] }
         var seen: Set<String> = []
-        let ordered = giving.sorted { one, other in
-            let keys = [one, other].map { row in
-                [
-                    row.transaction?.periodKey ?? row.transaction?.purchaseKey ?? "", row.transactionID ?? "",
-                    row.verdict.receiptID.text,
-                ]
-            }
-            return keys[0].lexicographicallyPrecedes(keys[1]) {
-                Array($0.utf8).lexicographicallyPrecedes(Array($1.utf8))
-            }
-        }
+        // As the grants are inserted.
+        let ordered = giving.map { row in
+            let key = row.transaction?.periodKey ?? row.transaction?.purchaseKey ?? ""
+            return (row: row, key: Array("\(key)\0\(row.transactionID ?? "")\0\(row.verdict.receiptID.text)".utf8))
+        }.sorted { $0.key.lexicographicallyPrecedes($1.key) }.map(\.row)
         return ordered.filter { row in
             let keys = [row.transaction?.purchaseKey, row.transaction?.periodKey, row.transactionID].enumerated()
                 .compactMap { kind, key in key.map { "\(kind) \($0)" } }
@@ -169,9 +174,7 @@ struct SettleTransaction {
         receipts: [UUID: Statements.TakenReceipt]
     ) -> (purchases: [SettledPurchase], moves: [SettledMove]) {
         let isWon = decided.map { entry in
-            entry.row.transactionID.map {
-                won.contains(PurchaseOfReceipt(receipt: entry.row.verdict.receiptID, transaction: $0))
-            } ?? false
+            PurchaseOfReceipt(entry.row).map(won.contains) ?? false
         }
         let (fates, moves) = fates(of: decided, isWon: isWon, standings: standings, receipts: receipts)
         let purchases = decided.indices.map { index in
@@ -206,13 +209,12 @@ struct SettleTransaction {
                 continue
             }
             moves[holding.transactionID] = SettledMove(
-                row: row, chain: chain, grantedID: holding.transactionID,
-                holder: standing.moved?.userID ?? holding.userID)
+                row: row, chain: chain, grantedID: holding.transactionID, holder: chain.holderID)
         }
         let fates = decided.indices.map { index -> ClaimFate? in
             guard let answer = answers[index] else { return nil }
             let move = standings[index].holding.flatMap { moves[$0.transactionID] }
-            let isMovers = move != nil && move?.row.poster == decided[index].row.poster
+            let isMovers = move?.row.poster.map { $0.isSameText(as: decided[index].row.poster) } ?? false
             switch answer {
             case .hold: return .held
             case .limit: return isMovers ? .moves : .limited
@@ -239,7 +241,8 @@ struct SettleTransaction {
             return SettledReceipt(verdict: verdict, summary: summary)
         }
         let ended = settled.filter { $0.summary.state != nil }
-        let summaries = Dictionary(uniqueKeysWithValues: ended.map { ($0.verdict.receiptID, $0.summary) })
+        let summaries = Dictionary(
+            ended.map { ($0.verdict.receiptID, $0.summary) }, uniquingKeysWith: { first, _ in first })
         for index in purchases.indices {
             let purchase = purchases[index]
             guard summaries[purchase.row.verdict.receiptID]?.isOnTrust == true,
@@ -288,23 +291,28 @@ struct SettleTransaction {
 
     private func tell(
         _ purchases: [SettledPurchase], moves: [SettledMove], summaries: [UUID: ReceiptSummary]
-    ) -> DatabaseTransaction.Reply<(receiptID: UUID, type: String)>? {
+    ) -> (written: DatabaseTransaction.Reply<UUID>?, disputes: [SettledEvent]) {
         var events: [SettledEvent] = []
         for purchase in purchases where purchase.isWon {
             events += [SettledEvent.granted(purchase.row)].compactMap { $0 } + SettledEvent.beside(purchase.row)
         }
         var disputes = purchases.filter { summaries[$0.row.verdict.receiptID] != nil }.flatMap(SettledEvent.disputes)
         disputes.sort { $0.id.text < $1.id.text }
-        return queue(Statements.writeEvents, events + disputes + moves.flatMap(SettledEvent.moved))
+        return (queue(Statements.writeEvents, events + disputes + moves.flatMap(SettledEvent.moved)), disputes)
     }
 
     /// The Apple updates that follow. A token is the owner's whom this very verdict has found, or has found again where
     /// Apple confirmed what was given on trust: the order that it was given by. That a purchase is finished may be told
     /// whenever.
     private func appleUpdates(after purchases: [SettledPurchase]) -> [(appID: String, update: AppleUpdate)] {
-        purchases.flatMap { purchase in
-            purchase.row.verdict.appleUpdates.filter { update in
-                guard update.transaction.id == purchase.row.transactionID else { return false }
+        let byPurchase = Dictionary(
+            purchases.filter { !$0.row.verdict.appleUpdates.isEmpty }.compactMap { purchase in
+                PurchaseOfReceipt(purchase.row).map { ($0, purchase) }
+            }, uniquingKeysWith: { first, _ in first })
+        return batch.verdicts.flatMap { verdict in
+            verdict.appleUpdates.filter { update in
+                let key = PurchaseOfReceipt(receipt: verdict.receiptID, transaction: update.transaction.id)
+                guard let purchase = byPurchase[key] else { return false }
                 switch update.kind {
                 case .setToken:
                     return purchase.isWon
@@ -313,7 +321,7 @@ struct SettleTransaction {
                     return purchase.outcome.state.rawValue == update.outcome.rawValue
                         && purchase.outcome.reason != "id_collision"
                 }
-            }.map { (appID: purchase.row.verdict.appID, update: $0) }
+            }.map { (appID: verdict.appID, update: $0) }
         }
     }
 
@@ -332,19 +340,28 @@ struct PurchaseOfReceipt: Hashable {
     let transaction: String
 }
 
+extension PurchaseOfReceipt {
+    /// Nil where nothing is known of the receipt's purchases.
+    init?(_ row: VerdictRow) {
+        guard let transactionID = row.transactionID else { return nil }
+        self.init(receipt: row.verdict.receiptID, transaction: transactionID)
+    }
+}
+
 /// What a settle transaction made of its batch, once its last round is exchanged.
 struct SettleResult {
     let purchases: [SettledPurchase]
-    let told: DatabaseTransaction.Reply<(receiptID: UUID, type: String)>?
+    let told: (written: DatabaseTransaction.Reply<UUID>?, disputes: [SettledEvent])
     let updated: DatabaseTransaction.Reply<(id: UUID, state: ReceiptState, attempt: Int, age: Double)>?
 
     var settlements: [Settlement] {
-        let disputed = Set((told?.rows ?? []).filter { $0.type == "ownership.disputed" }.map(\.receiptID))
+        let written = Set(told.written?.rows ?? [])
+        let disputed = Set(told.disputes.filter { written.contains($0.id) }.map(\.receiptID))
         let places = Dictionary(grouping: purchases) { $0.row.verdict.receiptID }
         return (updated?.rows ?? []).map { row -> Settlement in
             let lacking = (places[row.id] ?? []).flatMap { purchase -> [LimitPlace.Limit] in
                 switch row.state {
-                case .held: purchase.gate.lacking.filter { !$0.isOfCatalogue }
+                case .held: [purchase.gate.holdingLimit].compactMap { $0 }
                 case .granted: purchase.gate.exceededLimits
                 default: []
                 }

@@ -20,11 +20,30 @@ extension Statements {
         .int32("lines") { $0.verdict.lines },
     ]
 
+    /// SQL: a CTE of the receipts whose verdicts count no more: they are about a user who became part of another account
+    /// since it was matched, or was erased.
+    private static func outdated(_ rows: BatchRows) -> String {
+        """
+        outdated as (
+          select i.receipt from \(rows.rows(as: "i", "receipt", "app", "usr", "owner"))
+            cross join lateral (select 1 from merges where app_id = i.app and user_id = any(array[i.usr, i.owner])
+              limit 1) m
+          where (select true from merges limit 1)
+          union all
+          select i.receipt from \(rows.rows(as: "i", "receipt", "app", "usr", "owner", "judged_at"))
+            cross join lateral (select 1 from erasures
+              where app_id = i.app and user_sha256 = any(array[
+                  sha256(convert_to(i.usr, 'UTF8')), sha256(convert_to(i.owner, 'UTF8'))])
+                and erased_at > i.judged_at limit 1) e
+          where (select true from erasures
+            where erased_at > (select min(judged_at) from \(rows.rows(as: "i", "judged_at"))) limit 1))
+        """
+    }
+
     /// Locks the receipts that are as they were when they were judged. A receipt that another process has locked is left
     /// out, so that nobody waits for a neighbour.
     ///
-    /// A verdict about a user who became part of another account since it was matched, or was erased, counts no more:
-    /// the row is read again, and names the user by the account.
+    /// An outdated verdict is left out too: the row is read again, and names the user by the account.
     static let takeReceipts = Statement<[VerdictRow], TakenReceipt>(
         "settle.take_receipts",
         guardColumns + [
@@ -33,19 +52,7 @@ extension Statements {
         ],
         sql: { rows in
             """
-            with outdated as (
-              select i.receipt from \(rows.rows(as: "i", "receipt", "app", "usr", "owner"))
-                cross join lateral (select 1 from merges where app_id = i.app and user_id = any(array[i.usr, i.owner])
-                  limit 1) m
-              where (select true from merges limit 1)
-              union all
-              select i.receipt from \(rows.rows(as: "i", "receipt", "app", "usr", "owner", "judged_at"))
-                cross join lateral (select 1 from erasures
-                  where app_id = i.app and user_sha256 = any(array[
-                      sha256(convert_to(i.usr, 'UTF8')), sha256(convert_to(i.owner, 'UTF8'))])
-                    and erased_at > i.judged_at limit 1) e
-              where (select true from erasures
-                where erased_at > (select min(judged_at) from \(rows.rows(as: "i", "judged_at"))) limit 1))
+            with \(outdated(rows))
             select v.receipt, r.claimed_at, now()
             from (select distinct receipt, attempt, lines from \(rows.rows(as: "i", "receipt", "attempt", "lines"))) v
               cross join lateral (
@@ -62,8 +69,9 @@ extension Statements {
     /// Stores Apple's facts of the batch's purchases, of each the newest, where none newer are stored. What a receipt
     /// says of a purchase is no news where facts of it are stored.
     ///
-    /// Comes before the gates: the row lock on the facts lets two transactions about one purchase follow one another, so
-    /// that the gate of the second one sees a refund that the first one has stored.
+    /// Comes before the gates: the row lock on signed facts lets two transactions about one purchase follow one another,
+    /// so that the gate of the second one sees a refund that the first one has stored. Facts without a signing time lock
+    /// nothing where facts are stored: a refund that is committed after the gate was read counts as later.
     static let storeFacts = Statement<[VerdictRow], Void>(
         "settle.store_facts",
         guardColumns + [
@@ -81,20 +89,29 @@ extension Statements {
             insert into transactions as t (\(factColumns))
             select distinct on (transaction) transaction, app, environment, original, product, kind, quantity,
               purchased_at, expires_at, revoked_at, token::uuid, ownership, customer, signed_at, facts
-            from \(rows.rows(as: "i"))
-            where \(isCurrent)
-              and (signed_at is not null
+            from \(rows.rows(as: "i")) \(lockedReceipt)
+            where (signed_at is not null
                 or (select true from transactions t where t.transaction_id = i.transaction) is null)
             order by transaction, signed_at desc nulls last
             \(onOlderFacts)
             """
         })
 
-    /// SQL: whether the verdict of a row `i` still counts.
-    private static let isCurrent = """
-        (select true from receipts r
-          where r.id = i.receipt and r.settled_at is null and r.attempt = i.attempt and r.lines = i.lines)
+    /// SQL: a join of a row `i` with its receipt, if the receipt is as it was and no other process has it. The transaction
+    /// has locked the receipts already.
+    private static let lockedReceipt = """
+        cross join lateral (
+          select 1 from receipts
+          where id = i.receipt and settled_at is null and attempt = i.attempt and lines = i.lines
+          for no key update skip locked) r
         """
+
+    /// A place that a verdict needs, for the owner of its purchase.
+    struct PlaceOfVerdict: Sendable {
+        let verdict: Verdict
+        let owner: String?
+        let place: LimitPlace
+    }
 
     /// A limit in which a purchase found no place.
     struct LackingPlace: Sendable {
@@ -106,27 +123,28 @@ extension Statements {
     /// Takes the places that the batch's purchases need, and returns the places that there were not. In key order in
     /// every statement, users' and customers' before the app's, and all before bonuses and grants. A purchase of which
     /// nothing is left to give takes none.
-    static let takeLimitPlaces = Statement<[(verdict: Verdict, place: LimitPlace)], LackingPlace>(
+    static let takeLimitPlaces = Statement<[PlaceOfVerdict], LackingPlace>(
         "settle.take_limit_places",
         [
             .uuid("receipt") { $0.verdict.receiptID }, .int32("attempt") { $0.verdict.attempt },
-            .int32("lines") { $0.verdict.lines }, .text("transaction") { $0.place.transactionID },
+            .int32("lines") { $0.verdict.lines }, .text("usr") { $0.verdict.claim.userID },
+            .text("owner") { $0.owner }, .date("judged_at") { $0.verdict.claim.judgedAt },
+            .text("transaction") { $0.place.transactionID },
             .text("purchase_key") { $0.place.purchaseKey }, .text("app") { $0.verdict.appID },
             .text("name") { $0.place.limit.rawValue }, .text("holder") { $0.place.holder },
             .text("taken_for") { $0.place.takenFor }, .int32("places") { $0.place.places },
         ],
         sql: { places in
             """
-            with asked as materialized (
+            with \(outdated(places)),
+            asked as materialized (
               select i.*, case when i.name in ('make_up_customer', 'item_ever') then '-infinity'
                   when i.name = 'item_month'
                     then (date_trunc('month', now() at time zone 'UTC') + interval '1 month' - interval '1 day')::date
                   else (now() at time zone 'UTC')::date end as day
-              from \(places.rows(as: "i")) cross join lateral (
-                select 1 from receipts
-                where id = i.receipt and settled_at is null and attempt = i.attempt and lines = i.lines
-                for no key update skip locked) r
-              where (select true from grants where transaction_id = i.transaction) is null
+              from \(places.rows(as: "i")) \(lockedReceipt)
+              where (i.receipt in (select receipt from outdated)) is not true
+                and (select true from grants where transaction_id = i.transaction) is null
                 and (select true from grants where purchase_key = i.purchase_key) is null
                 and (select \(takenBack("transactions")) from transactions where transaction_id = i.transaction) is null),
             narrow as materialized (
@@ -198,25 +216,33 @@ extension Statements {
             return (row: try row.int(0), gate: gate)
         })
 
-    /// Who has the purchases of these rows, each with the row's place, from 0; no row for a purchase that nobody has.
+    private static let holdingColumns =
+        "receipt_id, transaction_id, user_id, app_id, environment, binding_source, order_id"
+
+    /// Who has the purchases of these rows, here or by the former system, each with the row's place, from 0; no row for a purchase that nobody has.
     static let readStandings = Statement<[VerdictRow], (row: Int, standing: Standing)>(
         "settle.read_standings",
         [
             .uuid("receipt") { $0.verdict.receiptID }, .text("transaction") { $0.transactionID },
             .text("purchase_key") { $0.transaction?.purchaseKey }, .text("period_key") { $0.transaction?.periodKey },
-            .text("usr") { $0.poster }, .text("owner") { $0.owner },
+            .text("app") { $0.verdict.appID }, .text("usr") { $0.poster }, .text("owner") { $0.owner },
             .bool("is_consumable") { $0.entry?.isConsumable ?? false },
+            .text("environment") { $0.transaction?.environment }, .text("original") { $0.transaction?.originalID },
+            .date("purchased_at") { $0.transaction?.purchasedAt },
         ],
         sql: { rows in
             """
             select i.n - 1, g.receipt_id, g.transaction_id, \(person("g.user_id", of: "g.app_id")), g.app_id,
               g.environment, g.binding_source, g.order_id, bought.at, h.user_id, h.binding_source, p.is_open,
-              p.event_id, told.safe_at, poster.user_id
+              p.event_id, told.safe_at, poster.user_id,
+              (i.usr, i.owner) is distinct from (\(person("i.usr", of: "i.app")), \(person("i.owner", of: "i.app")))
             from \(rows.rows(as: "i", ordinality: "n"))
             cross join lateral (
-              (select * from grants where transaction_id = i.transaction)
-              union all (select * from grants where purchase_key = i.purchase_key)
-              union all (select * from grants where period_key = i.period_key)
+              (select \(holdingColumns) from grants where transaction_id = i.transaction)
+              union all (select \(holdingColumns) from grants where purchase_key = i.purchase_key)
+              union all (select \(holdingColumns) from grants where period_key = i.period_key)
+              union all (select null, i.transaction, user_id, app_id, environment, null, null
+                from (\(importedGrant("i", id: "transaction"))) imported)
               limit 1) g
             -- Whose it is since, by a move or a person.
             left join lateral (
@@ -245,9 +271,10 @@ extension Statements {
         read: { row throws(PostgresError) in
             var standing = Standing()
             standing.holding = Standing.Holding(
-                receiptID: try row.uuid(1), transactionID: try row.text(2), userID: try row.text(3),
+                receiptID: try row.optionalUUID(1), transactionID: try row.text(2), userID: try row.text(3),
                 appID: try row.text(4), environment: try row.text(5),
-                source: BindingSource(rawValue: try row.text(6)), orderID: try row.optionalUUID(7),
+                source: try row.optionalText(6).flatMap(BindingSource.init(rawValue:)),
+                orderID: try row.optionalUUID(7),
                 purchasedAt: try row.optionalDate(8))
             if let userID = try row.optionalText(9) {
                 standing.moved = (
@@ -258,6 +285,7 @@ extension Statements {
             standing.confirmationID = try row.optionalUUID(12)
             standing.keepsCopyUntil = try row.optionalDate(13)
             standing.granteeReceiptPoster = try row.optionalText(14)
+            standing.isOutdated = try row.bool(15)
             return (row: try row.int(0), standing: standing)
         })
 
@@ -270,7 +298,8 @@ extension Statements {
         ],
         sql: { rows in
             """
-            select i.n - 1, t.original_transaction_id, t.purchased_at, coalesce(o.move, 0), o.decided_at, m.of_day,
+            select i.n - 1, t.original_transaction_id, t.purchased_at,
+              \(person("coalesce(o.user_id, g.user_id)", of: "g.app_id")), coalesce(o.move, 0), o.decided_at, m.of_day,
               m.of_month, exists (
                 select from transactions later
                   cross join lateral (select 1 from grants where transaction_id = later.transaction_id offset 0) k
@@ -278,17 +307,17 @@ extension Statements {
                   and later.environment = g.environment and later.purchased_at > t.purchased_at)
             from \(rows.rows(as: "i", ordinality: "n"))
             cross join lateral (
-              (select transaction_id, app_id, environment from grants where transaction_id = i.transaction)
+              (select transaction_id, user_id, app_id, environment from grants where transaction_id = i.transaction)
               union all
-              (select transaction_id, app_id, environment from grants where purchase_key = i.purchase_key)
+              (select transaction_id, user_id, app_id, environment from grants where purchase_key = i.purchase_key)
               union all
-              (select transaction_id, app_id, environment from grants where period_key = i.period_key)
+              (select transaction_id, user_id, app_id, environment from grants where period_key = i.period_key)
               limit 1) g
             cross join lateral (
               select original_transaction_id, purchased_at from transactions
               where transaction_id = g.transaction_id and revoked_at is null offset 0) t
             left join lateral (
-              select move, decided_at from ownerships
+              select user_id, move, decided_at from ownerships
               where transaction_id = g.transaction_id and app_id = g.app_id and environment = g.environment and move > 0
               order by move desc limit 1) o on true
             cross join lateral (
@@ -303,9 +332,9 @@ extension Statements {
             (
                 row: try row.int(0),
                 chain: Standing.Chain(
-                    originalID: try row.text(1), purchasedAt: try row.date(2), move: try row.int(3),
-                    movedAt: try row.optionalDate(4), movesOfDay: try row.int(5), movesOfMonth: try row.int(6),
-                    hasLaterGrant: try row.bool(7))
+                    originalID: try row.text(1), purchasedAt: try row.date(2), holderID: try row.text(3),
+                    move: try row.int(4), movedAt: try row.optionalDate(5), movesOfDay: try row.int(6),
+                    movesOfMonth: try row.int(7), hasLaterGrant: try row.bool(8))
             )
         })
 

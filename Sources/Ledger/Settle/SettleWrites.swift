@@ -67,7 +67,7 @@ extension Statements {
                 else goods end,
               binding, order_text::uuid, item
             from \(rows.rows(as: "i"))
-            order by coalesce(period_key, purchase_key), transaction, receipt
+            order by coalesce(period_key, purchase_key) collate "C", transaction collate "C", receipt
             on conflict do nothing
             returning transaction_id, receipt_id
             """
@@ -91,8 +91,8 @@ extension Statements {
             insert into outcomes (receipt_id, transaction_id, state, reason, binding_source, reasons, granted_as, safe_at)
             select receipt, transaction, state, reason, binding, string_to_array(reasons, ','), granted_as, safe_at
             from \(rows.rows(as: "i"))
-            where not only_new or not exists (select from outcomes o
-              where o.receipt_id = i.receipt and o.transaction_id = i.transaction)
+            where not only_new or (select true from outcomes o
+              where o.receipt_id = i.receipt and o.transaction_id = i.transaction) is null
             order by receipt, transaction
             on conflict (receipt_id, transaction_id) do update
               set state = excluded.state, reason = excluded.reason,
@@ -136,26 +136,28 @@ extension Statements {
             """
         })
 
-    /// Writes events, each once. Returns the receipts of those that were not told before.
-    static let writeEvents = Statement<[SettledEvent], (receiptID: UUID, type: String)>(
+    /// Writes events, each once. Returns the ids of those that were not told before.
+    static let writeEvents = Statement<[SettledEvent], UUID>(
         "settle.write_events",
         [
             .uuid("id") { $0.id }, .text("app") { $0.appID }, .text("type") { $0.type }, .text("usr") { $0.userID },
             .text("transaction") { $0.transactionID }, .uuid("receipt") { $0.receiptID }, .json("body") { $0.body },
-            .text("bonuses_of") { $0.takesGoodsOfGrant ? $0.transactionID : nil },
+            .json("target") { $0.target }, .bool("has_bonuses") { $0.takesGoodsOfGrant },
         ],
         sql: { rows in
             """
             insert into events (event_id, app_id, type, user_id, transaction_id, receipt_id, body)
-            select id, app, type, usr, transaction, receipt, case when bonuses_of is null then body
-              else body || (select jsonb_build_object('goods', goods) from grants where transaction_id = bonuses_of) end
+            select id, app, type, usr, transaction, receipt,
+              body || case when target is null then '{}' else jsonb_build_object('target', target) end
+                || case when not has_bonuses then '{}'
+                  else (select jsonb_build_object('goods', goods) from grants where transaction_id = i.transaction) end
             from \(rows.rows(as: "i", ordinality: "n"))
             order by n
             on conflict (transaction_id, event_id) do nothing
-            returning receipt_id, type
+            returning event_id
             """
         },
-        read: { row throws(PostgresError) in (receiptID: try row.uuid(0), type: try row.text(1)) })
+        read: { row throws(PostgresError) in try row.uuid(0) })
 
     /// Tells Apple's answer about what was given on trust.
     static let tellAnswers = Statement<[SettledPurchase], Void>(
@@ -163,7 +165,7 @@ extension Statements {
         [
             .text("id") { $0.answerID?.text }, .text("mark") { $0.outcome.mark?.rawValue },
             .text("transaction") { $0.row.transactionID }, .uuid("receipt") { $0.row.verdict.receiptID },
-            .text("reason") { $0.outcome.reason }, .date("revoked_at") { $0.row.transaction?.revokedAt },
+            .text("reason") { $0.outcome.reason }, .text("revoked_at") { $0.row.transaction?.revokedAt?.rfc3339 },
         ],
         sql: { rows in
             """

@@ -49,6 +49,8 @@ struct SettledEvent: Sendable {
     let receiptID: UUID
     /// One JSON object.
     let body: String
+    /// Where in the game the goods go, as JSON.
+    var target: String?
     /// Whether the goods are the grant's, which has bonuses beside those of the verdict.
     var takesGoodsOfGrant = false
 }
@@ -81,9 +83,9 @@ extension SettledEvent {
         ]
         if let binding = row.binding { body.append(.init("bindingSource", .string(binding.rawValue))) }
         if row.asked.isProvisional { body.append(.init("provisional", .bool(true))) }
-        if let target = row.target { body.append(.init("target", target)) }
         if let order = row.match?.order { body.append(.init("orderId", .string(order.id.text))) }
         var event = SettledEvent("purchase.granted", to: owner, about: transaction.id, of: row, body)
+        event.target = row.target
         event.takesGoodsOfGrant = row.bonuses != nil
         return event
     }
@@ -119,7 +121,7 @@ extension SettledEvent {
                 events.append(
                     SettledEvent(
                         "ownership.disputed", to: user, about: transactionID, of: row, distinction: "." + side,
-                        [product, .init("isOwner", .bool(user == holder))]))
+                        [product, .init("isOwner", .bool(user.isSameText(as: holder)))]))
             }
         }
         if let rival = outcome.rival, let poster = row.poster, let originalID = row.originalID {
@@ -127,7 +129,7 @@ extension SettledEvent {
                 events.append(
                     SettledEvent(
                         "ownership.disputed", to: user, about: originalID, of: row, distinction: ".\(side).\(user)",
-                        [product, .init("isOwner", .bool(outcome.state != .held && user == rival))]))
+                        [product, .init("isOwner", .bool(outcome.state != .held && user.isSameText(as: rival)))]))
             }
         }
         return events
@@ -165,25 +167,23 @@ extension VerdictRow {
 
     /// Where in the game the goods go. Members that the order (or the order that the purchase's token names) leaves out
     /// come from the post, if the owner posted it or the post is the owner's record (S0-9).
-    var target: JSONValue? {
+    var target: String? {
         let isOwners = match.map { poster == nil || $0.userID.isSameText(as: poster) || $0.source == .record } ?? true
-        let posted = (isOwners ? entry?.target ?? verdict.claim.target : nil).flatMap(Self.object)
-        let order = match?.order ?? match?.orderOfToken
-        let ordered = (order?.target).flatMap(Self.object)
-        guard let ordered, !ordered.isEmpty else { return (posted ?? ordered).map(JSONValue.object) }
-        guard let posted, !posted.isEmpty else { return .object(ordered) }
+        let posted = isOwners ? entry?.target ?? verdict.claim.target : nil
+        guard let ordered = (match?.order ?? match?.orderOfToken)?.target, !ordered.isSameText(as: "{}") else {
+            return posted ?? (match?.order ?? match?.orderOfToken)?.target
+        }
+        guard let posted, !posted.isSameText(as: "{}"),
+            case .object(var members)? = try? JSONValue(parsing: Array(ordered.utf8)),
+            case .object(let more)? = try? JSONValue(parsing: Array(posted.utf8))
+        else { return ordered }
         // A member that is missing, null or "" says nothing.
         let says = { (member: JSONValue.Member) in ![.null, .string("")].contains(member.value) }
-        var members = ordered.filter(says)
-        members += posted.filter { member in
+        members.removeAll { !says($0) }
+        members += more.filter { member in
             says(member) && !members.contains { $0.key.utf8.elementsEqual(member.key.utf8) }
         }
-        return .object(members)
-    }
-
-    private static func object(_ text: String) -> [JSONValue.Member]? {
-        guard case .object(let members)? = try? JSONValue(parsing: Array(text.utf8)) else { return nil }
-        return members
+        return JSONValue.object(members).text
     }
 
     /// The bonuses as JSON, each with the period that the purchase belongs to, and with its goods as they will stand in

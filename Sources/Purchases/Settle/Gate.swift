@@ -7,13 +7,13 @@ package struct Gate: Sendable, Equatable {
     package var imported: Standing.Holding?
     /// Whether a place on trust was taken for it by this receipt, and nothing was decided against it since.
     package var hasTrustPlace = false
-    /// The limits in which it found no place, in the order of their names.
+    /// The limits in which it found no place, each once, in the order of their names.
     package var lacking: [LimitPlace.Limit] = []
 
     package init() {}
 
     /// The limit of the app's policy that holds it.
-    package var holdingLimit: LimitPlace.Limit? { lacking.first { !$0.isOfCatalogue } }
+    package var holdingLimit: LimitPlace.Limit? { lacking.last { !$0.isOfCatalogue } }
     /// The limits of the catalogue beyond which it is given all the same.
     package var exceededLimits: [LimitPlace.Limit] { lacking.filter(\.isOfCatalogue) }
 }

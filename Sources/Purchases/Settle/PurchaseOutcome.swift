@@ -1,3 +1,4 @@
+import Encoding
 package import Foundation
 
 /// What became of one purchase of a receipt, or of the receipt where nothing is known of its purchases.
@@ -69,8 +70,8 @@ extension VerdictRow {
         case .grant, .held: break
         case .provisional, .rejected, .open: return nil
         }
-        let holder = standing.moved?.userID ?? holding.userID
-        guard let poster, holder != poster, chain.movedAt.map({ claimedAt > $0 }) ?? true, !chain.hasLaterGrant
+        guard let poster, !chain.holderID.isSameText(as: poster), chain.movedAt.map({ claimedAt > $0 }) ?? true,
+            !chain.hasLaterGrant
         else { return nil }
         if transfer == .hold { return .hold }
         return chain.movesOfDay < AppPolicy.movesPerDayMax && chain.movesOfMonth < AppPolicy.movesPerMonthMax
@@ -88,7 +89,7 @@ extension VerdictRow {
         _ decision: Decision, behind gate: Gate, isWon: Bool, standing: Standing, fate: ClaimFate?, now: Date,
         disputedFor: TimeInterval
     ) -> PurchaseOutcome {
-        let had = isWon ? nil : standing.holding ?? gate.imported
+        let had = isWon ? nil : standing.holding
         let moved = isWon ? nil : standing.moved
         let holder = moved?.userID ?? had?.userID
         let isOwnGrant =
@@ -98,7 +99,7 @@ extension VerdictRow {
         let isApart = isOther && !collides && (decision.gives || decision.reason == .review)
         let state = state(
             decision, isWon: isWon, had: had, holder: holder, collides: collides, isOther: isOther,
-            isOwnGrant: isOwnGrant, fate: fate)
+            isOwnGrant: isOwnGrant, isOutdated: standing.isOutdated, fate: fate)
         var outcome = PurchaseOutcome(state: state)
         let isOnTrust = isOwnGrant && !isWon && standing.isOnTrust
         outcome.mark = mark(decision, state: state, isWon: isWon, isOnTrust: isOnTrust)
@@ -106,7 +107,7 @@ extension VerdictRow {
 
         let proof = if let moved { moved.source } else if let had { had.source } else { binding }
         if state == .granted || state == .alreadyGranted, hasPossession, let poster, fate != .moves,
-            (holder ?? owner) != poster, proof?.isProof != true
+            !(holder ?? owner).isSameText(as: poster), proof?.isProof != true
         {
             let until = now + disputedFor
             outcome.keepsCopyUntil = standing.keepsCopyUntil.map { min($0, until) } ?? until
@@ -124,7 +125,7 @@ extension VerdictRow {
             outcome.grantedAs = had.transactionID
         }
         outcome.reasons = reasons(decision, state, behind: gate, had: had, isApart: isApart, fate: fate)
-        let isDisputed = provesOwner && had != nil && had?.userID != owner
+        let isDisputed = provesOwner && had != nil && !(had?.userID).isSameText(as: owner)
         if state == .granted || state == .alreadyGranted, isDisputed { outcome.disputedHolder = had?.userID }
         outcome.rival = rival(
             state, decision, outcome.keepsCopyUntil, isWon: isWon, had: had, holder: holder, isDisputed: isDisputed,
@@ -133,6 +134,11 @@ extension VerdictRow {
     }
 
     private func isHeld(_ decision: Decision) -> Bool { if case .held = decision { true } else { false } }
+
+    /// The second of a time as PostgreSQL stores it, to the microsecond.
+    private static func second(of time: Date) -> Double {
+        ((time.timeIntervalSince1970 * 1_000_000).rounded() / 1_000_000).rounded(.down)
+    }
 
     /// Whether the purchase is known under another app or environment.
     private func collides(with had: Standing.Holding) -> Bool {
@@ -143,18 +149,18 @@ extension VerdictRow {
     private func isAnotherConsumable(than had: Standing.Holding) -> Bool {
         guard let entry, entry.isConsumable, had.transactionID != transactionID, let boughtAt = had.purchasedAt
         else { return false }
-        return boughtAt.timeIntervalSince1970.rounded(.down)
-            != entry.transaction.purchasedAt.timeIntervalSince1970.rounded(.down)
+        return Self.second(of: boughtAt) != Self.second(of: entry.transaction.purchasedAt)
     }
 
     private func state(
         _ decision: Decision, isWon: Bool, had: Standing.Holding?, holder: String?, collides: Bool, isOther: Bool,
-        isOwnGrant: Bool, fate: ClaimFate?
+        isOwnGrant: Bool, isOutdated: Bool, fate: ClaimFate?
     ) -> PurchaseOutcome.State {
         let said = PurchaseOutcome.State(decision)
         if transactionID == nil { return said }
         if case .open = decision { return said }
         if isWon { return .granted }
+        if isOutdated { return .again }
         // Somebody's order has it, or its receipt is not seen yet.
         guard had != nil else { return decision.gives ? .again : said }
         // Without possession: no hint of what others were given.
@@ -167,7 +173,7 @@ extension VerdictRow {
         case .losesToAnother: return .again
         case .moves, .limited, nil: break
         }
-        return holder == poster || hasPossession ? .alreadyGranted : unproven
+        return holder.isSameText(as: poster) || hasPossession ? .alreadyGranted : unproven
     }
 
     private func mark(
@@ -188,8 +194,8 @@ extension VerdictRow {
         switch state {
         case .alreadyGranted:
             if fate == .moves { return "transferred" }
-            if holder != poster { return "owned_by_another_user" }
-            if had?.userID != poster { return "transferred" }
+            if !holder.isSameText(as: poster) { return "owned_by_another_user" }
+            if !(had?.userID).isSameText(as: poster) { return "transferred" }
             return had?.receiptID == nil ? "imported" : nil
         case .held:
             if collides, hasPossession { return "id_collision" }
@@ -199,7 +205,7 @@ extension VerdictRow {
         case .granted:
             if isUnconfirmed { return "unconfirmed" }
             if mark == .revoked { return decision.reason?.rawValue }
-            return (had?.userID ?? owner) != poster ? "owned_by_another_user" : nil
+            return !(had?.userID ?? owner).isSameText(as: poster) ? "owned_by_another_user" : nil
         case .again, .open, .rejected: return decision.reason?.rawValue
         }
     }
@@ -234,7 +240,7 @@ extension VerdictRow {
         switch source {
         case .shared: return nil
         // Whose own post brought the other user's record takes nothing from the poster.
-        case .record where had?.source != .record || recordPoster == poster: return nil
+        case .record where had?.source != .record || recordPoster.isSameText(as: poster): return nil
         default: return holder ?? owner
         }
     }

@@ -32,6 +32,8 @@ package struct Standing: Sendable, Equatable {
     }
 
     package var holding: Holding?
+    /// Whether its poster or owner became part of another account since it was matched.
+    package var isOutdated = false
     /// Whose it is since, by a move or a person.
     package var moved: (userID: String, source: BindingSource?)?
     /// Whether the grant is on trust and Apple has not answered.
@@ -49,6 +51,8 @@ package struct Standing: Sendable, Equatable {
     package struct Chain: Sendable, Equatable {
         package var originalID: String
         package var purchasedAt: Date
+        /// Whose it is by the latest move.
+        package var holderID: String
         package var move: Int
         package var movedAt: Date?
         package var movesOfDay: Int
@@ -57,11 +61,13 @@ package struct Standing: Sendable, Equatable {
         package var hasLaterGrant: Bool
 
         package init(
-            originalID: String, purchasedAt: Date, move: Int, movedAt: Date?, movesOfDay: Int, movesOfMonth: Int,
+            originalID: String, purchasedAt: Date, holderID: String, move: Int, movedAt: Date?, movesOfDay: Int,
+            movesOfMonth: Int,
             hasLaterGrant: Bool
         ) {
             self.originalID = originalID
             self.purchasedAt = purchasedAt
+            self.holderID = holderID
             self.move = move
             self.movedAt = movedAt
             self.movesOfDay = movesOfDay
@@ -73,7 +79,7 @@ package struct Standing: Sendable, Equatable {
     package init() {}
 
     package static func == (one: Standing, other: Standing) -> Bool {
-        one.holding == other.holding && one.moved?.userID == other.moved?.userID
+        one.holding == other.holding && one.isOutdated == other.isOutdated && one.moved?.userID == other.moved?.userID
             && one.moved?.source == other.moved?.source && one.isOnTrust == other.isOnTrust
             && one.confirmationID == other.confirmationID && one.keepsCopyUntil == other.keepsCopyUntil
             && one.granteeReceiptPoster == other.granteeReceiptPoster && one.chain == other.chain
