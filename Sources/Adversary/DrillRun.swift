@@ -41,7 +41,7 @@ struct DrillRun: Sendable {
         try Task.checkCancellation()
         // A drill that failed may have left a server stopped or down.
         if failure != nil { try await world.servers.restore() }
-        try await world.heal()
+        try await world.endFaults()
         world.traffic.set(rate: world.shape.rate)
         world.traffic.set(PurchaseGenerator.Mix())
         world.traffic.resume()

@@ -76,8 +76,8 @@ package struct Matrix: Sendable {
     package func run() async throws -> [Row] {
         tell(
             """
-            seed \(plan.seed), scale \(plan.scale) (rungs, rescue delays, limits of calls and the matrix's own durations), \
-            \(plan.rate) purchases/s, \(plan.drills.count) faults
+            seed \(plan.seed), scale \(plan.scale) (retry delays, rescue delays, limits of calls and the matrix's own \
+            durations), \(plan.rate) purchases/s, \(plan.drills.count) faults
             """)
         return try await PrivateServers.run(script: plan.script) { servers in
             var rows: [Row] = []

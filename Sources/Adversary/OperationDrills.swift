@@ -208,7 +208,7 @@ enum FaketimeLibrary {
 
 extension Drill {
     /// Corrupts the database itself: the proof that a drill can fail.
-    package static let lie = Drill("0", "a lie in the books", expected: "noticed") { stage in
+    package static let falseRecord = Drill("0", "a false record in the database", expected: "noticed") { stage in
         stage.world.traffic.pause()
         _ = try await stage.world.becomes(within: .seconds(20)) {
             try await stage.world.count("select count(*) from receipts where state = 'received'") == 0

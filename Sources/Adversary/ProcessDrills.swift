@@ -156,7 +156,8 @@ extension Drill {
             stage.expectAnswers()
         },
         Drill(
-            "6c", "worker dies between the row of a retry and its message", expected: "the row's due time is the net",
+            "6c", "worker dies between the row of a retry and its message",
+            expected: "the scheduler publishes the due row",
             needs: .crashPoints
         ) { stage in
             try stage.fault(.status, .verifyReceipt) {
@@ -166,7 +167,7 @@ extension Drill {
             for worker in stage.workers {
                 stage.interrupt()
                 await worker.kill()
-                try await worker.start(crash: CrashPoint.afterRowBeforeRung.rawValue)
+                try await worker.start(crash: CrashPoint.afterRowBeforeRetry.rawValue)
                 try await stage.expect("it died there", within: .seconds(20)) { worker.process?.isRunning == false }
                 try await worker.start()
             }

@@ -201,7 +201,7 @@ final class TestDeployment: Sendable {
     }
 
     /// Starts processes that do not run, wakes stopped ones, and removes every fault that the drill has set.
-    func heal() async throws {
+    func endFaults() async throws {
         store.clearFaults()
         appleProxy.set(.forwarding)
         for member in members {

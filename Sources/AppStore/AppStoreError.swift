@@ -16,11 +16,11 @@ package enum AppStoreError: Error, Hashable, Sendable, CustomStringConvertible {
     case garbage
     /// HTTP 429. `until` is nil if Apple did not say, otherwise 1 s to 1 h from now.
     case rateLimited(until: Date?)
-    /// A limit of our own: Apple was not asked (``CallGate``). `until` is nil if nobody knows.
+    /// A limit of our own: Apple was not asked (``CallLimiter``). `until` is nil if nobody knows.
     case notAdmitted(until: Date?)
-    /// The host of the call is down, as far as we know: Apple was not asked (``CallGate``).
+    /// The host of the call is down, as far as we know: Apple was not asked (``CallLimiter``).
     case hostDown
-    /// Apple has refused our credentials in the meantime: Apple was not asked (``CallGate``).
+    /// Apple has refused our credentials in the meantime: Apple was not asked (``CallLimiter``).
     case halted
     /// HTTP 401: wrong key, issuer or bundle id, our clock, or an app never released (AppleFacts 3.2).
     case unauthorized

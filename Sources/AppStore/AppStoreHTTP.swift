@@ -10,7 +10,7 @@ struct AppStoreHTTP: Sendable {
     let timeout: Duration
     let now: @Sendable () -> Date
     /// Nil: every call is made at once.
-    var gate: (any CallGate)?
+    var limiter: (any CallLimiter)?
 
     private let metrics = CallMetrics()
     private let deadlines = Deadlines()
@@ -36,13 +36,13 @@ struct AppStoreHTTP: Sendable {
     }
 
     /// - Parameter endpoint: of the App Store Server API; nil: verifyReceipt.
-    /// - Throws: the gate's error; then Apple was not asked. Apple's answer, or its failure, is in the result.
+    /// - Throws: the limiter's error; then Apple was not asked. Apple's answer, or its failure, is in the result.
     func call<Value>(
         _ host: AppleHost, _ endpoint: ServerAPIClient.Endpoint?, _ request: HTTPClientRequest,
         reading: (Answer) -> Reading<Value>
     ) async throws(AppStoreError) -> CallAnswer<Value> {
-        guard let gate else { return await call(host, request, reading) }
-        return try await gate.pass(host, endpoint) { await call(host, request, reading) }
+        guard let limiter else { return await call(host, request, reading) }
+        return try await limiter.pass(host, endpoint) { await call(host, request, reading) }
     }
 
     private func call<Value>(

@@ -14,7 +14,7 @@ extension HTTPClient.Configuration {
         configuration.connectionPool.concurrentHTTP1ConnectionsPerHostSoftLimit = inFlight
         configuration.redirectConfiguration = .disallow
         configuration.timeout.connect = .seconds(5)
-        // A refused connection is an answer; the retry ladder decides when to try again.
+        // A refused connection is an answer; the retry schedule decides when to try again.
         configuration.connectionPool.retryConnectionEstablishment = false
         // The client makes the tracer's attributes for each call, also if nobody traces.
         configuration.tracing.tracer = nil

@@ -37,10 +37,10 @@ package struct VerifyReceiptClient: Sendable {
         self.credentials = credentials
     }
 
-    /// The same client, whose calls this gate lets through.
-    package func through(_ gate: any CallGate) -> VerifyReceiptClient {
+    /// The same client, whose calls this limiter lets through.
+    package func through(_ limiter: any CallLimiter) -> VerifyReceiptClient {
         var client = self
-        client.http.gate = gate
+        client.http.limiter = limiter
         return client
     }
 

@@ -87,7 +87,7 @@ extension ServerAPI {
     // MARK: Extending
 
     /// The fields that both ways of extending have.
-    private struct Wish {
+    private struct ExtensionTerms {
         let days: Int
         let reason: Int
         let identifier: String
@@ -112,14 +112,14 @@ extension ServerAPI {
     /// Extend a Subscription Renewal Date (endpoint 6). The same requestIdentifier again is the same extension.
     func extendSubscription() throws(AppleError) -> AppleAnswer {
         try checkShape(call.id, else: .invalidOriginalTransactionId)
-        let wish = try Wish(try BodyValue.fields(call.body))
+        let terms = try ExtensionTerms(try BodyValue.fields(call.body))
         let moved = try ledger.submit { store throws(AppleError) -> (Filing.Extension, [LedgerLine]) in
             guard let first = store.first(call.id), knows(first), first.originalTransactionId == call.id else {
                 throw .originalTransactionIdNotFound
             }
-            let before = (store.extensions[call.id] ?? []).first { $0.moved?.requestIdentifier == wish.identifier }
+            let before = (store.extensions[call.id] ?? []).first { $0.moved?.requestIdentifier == terms.identifier }
             if let moved = before?.moved { return (moved, []) }
-            let lines = try extending(call.id, wish, .extendSubscription, store)
+            let lines = try extending(call.id, terms, .extendSubscription, store)
             guard let moved = lines.lazy.compactMap({ $0.filing?.moved }).first else {
                 throw .extensionIneligible
             }
@@ -138,7 +138,7 @@ extension ServerAPI {
     /// Eligible (Apple, "Extending the renewal date"): active, not in a free period, at most twice in 365 days.
     private func extending(
         _ original: String,
-        _ wish: Wish,
+        _ terms: ExtensionTerms,
         _ kind: Filing.Kind,
         _ store: borrowing LedgerState
     ) throws(AppleError) -> [LedgerLine] {
@@ -150,12 +150,12 @@ extension ServerAPI {
         guard subscription.state(now: now) == .active, newest.offerDiscountType != "FREE_TRIAL",
             let expires = newest.expiresDate
         else { throw .extensionIneligible }
-        let effective = expires + Int64(wish.days) * 86_400_000
+        let effective = expires + Int64(terms.days) * 86_400_000
         newest.expiresDate = effective
         var filing = Filing(
             kind, app: app, environment: environment, transactionId: original, at: now)
         filing.moved = .init(
-            requestIdentifier: wish.identifier, extendByDays: wish.days, extendReasonCode: wish.reason,
+            requestIdentifier: terms.identifier, extendByDays: terms.days, extendReasonCode: terms.reason,
             effectiveDate: effective, webOrderLineItemId: newest.webOrderLineItemId)
         var lines = [LedgerLine(filing: filing), LedgerLine(changed: newest)]
         for position in store.shares[newest.transactionId] ?? [] {
@@ -170,7 +170,7 @@ extension ServerAPI {
     /// eligible counts as failed; other subscriptions do not count.
     func massExtend() throws(AppleError) -> AppleAnswer {
         let fields = try BodyValue.fields(call.body)
-        let wish = try Wish(fields)
+        let terms = try ExtensionTerms(fields)
         guard let productId = fields["productId"]?.string, (1...255).contains(productId.utf8.count) else {
             throw .invalidProductId
         }
@@ -188,7 +188,7 @@ extension ServerAPI {
             storefronts = codes
         }
         try ledger.submit { store throws(AppleError) -> (Void, [LedgerLine]) in
-            guard massExtension(productId, wish.identifier, store) == nil else { return ((), []) }
+            guard massExtension(productId, terms.identifier, store) == nil else { return ((), []) }
             var lines: [LedgerLine] = []
             var succeeded = 0
             var failed = 0
@@ -199,7 +199,7 @@ extension ServerAPI {
                     newest.inAppOwnershipType != "FAMILY_SHARED", storefronts?.contains(newest.storefront) ?? true
                 else { continue }
                 do throws(AppleError) {
-                    lines += try extending(original, wish, .massExtend, store)
+                    lines += try extending(original, terms, .massExtend, store)
                     succeeded += 1
                 } catch {
                     failed += 1
@@ -207,12 +207,12 @@ extension ServerAPI {
             }
             var whole = Filing(.massExtend, app: app, environment: environment, at: now)
             whole.moved = .init(
-                requestIdentifier: wish.identifier, extendByDays: wish.days, extendReasonCode: wish.reason,
+                requestIdentifier: terms.identifier, extendByDays: terms.days, extendReasonCode: terms.reason,
                 productId: productId, completeDate: now + store.settings.massExtensionMilliseconds,
                 succeededCount: succeeded, failedCount: failed)
             return ((), lines + [LedgerLine(filing: whole)])
         }
-        return answer { $0.field("requestIdentifier", wish.identifier) }
+        return answer { $0.field("requestIdentifier", terms.identifier) }
     }
 
     private func massExtension(

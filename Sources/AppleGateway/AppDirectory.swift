@@ -86,10 +86,10 @@ package final class AppDirectory: Sendable {
     private let judges: Bool
     private let statuses: CertificateStatuses
     private let apps = Mutex<[String: AppServices]>([:])
-    private let shelves = Mutex(Shelves())
+    private let catalogueState = Mutex(CatalogueState())
 
     /// The catalogues in force, by app.
-    private struct Shelves {
+    private struct CatalogueState {
         var sold: [String: Catalogue] = [:]
         var unreadable: Set<String> = []
     }
@@ -127,11 +127,11 @@ package final class AppDirectory: Sendable {
         }
         let before = apps.withLock { [updated] apps in
             // The catalogues are read only now, so that a catalogue that came meanwhile is not forgotten.
-            let shelves = shelves.withLock { $0 }
+            let catalogueState = catalogueState.withLock { $0 }
             defer {
                 apps = updated
-                for (id, catalogue) in shelves.sold { apps[id]?.policy.sold = catalogue }
-                for id in shelves.unreadable { apps[id]?.knowsCatalogue = false }
+                for (id, catalogue) in catalogueState.sold { apps[id]?.policy.sold = catalogue }
+                for id in catalogueState.unreadable { apps[id]?.knowsCatalogue = false }
             }
             return apps.mapValues(\.configuration.hash)
         }
@@ -155,9 +155,9 @@ package final class AppDirectory: Sendable {
     package func sell(
         _ catalogues: [String: Catalogue], unreadable: Set<String>, wakes: Bool, ledger: Ledger
     ) async throws(LedgerError) {
-        shelves.withLock { shelves in
-            shelves.sold.merge(catalogues) { $1 }
-            shelves.unreadable = unreadable
+        catalogueState.withLock { catalogueState in
+            catalogueState.sold.merge(catalogues) { $1 }
+            catalogueState.unreadable = unreadable
         }
         let hashes = apps.withLock { apps in
             for id in apps.keys { apps[id]?.knowsCatalogue = !unreadable.contains(id) }

@@ -13,7 +13,7 @@ package struct AppleRefusal: Error, Sendable {
     /// Whether Apple could not be reached, or is known to be away. Apple then said nothing about the purchase, nor
     /// about us.
     package let isOutage: Bool
-    package var unheard = Unheard()
+    package var unreached = Unreached()
 
     package init(_ fate: Fate, calls: [ServiceCall] = [], isOutage: Bool = false) {
         self.fate = fate
@@ -23,7 +23,7 @@ package struct AppleRefusal: Error, Sendable {
 }
 
 /// The purchases that were verified here and about which Apple could not be reached.
-package struct Unheard: Sendable {
+package struct Unreached: Sendable {
     /// Every purchase of the receipt, as it stands without Apple's answer.
     package var entries: [Verdict.Entry] = []
     /// The ids of the purchases about which Apple could not be reached and of which only the receipt itself is known.

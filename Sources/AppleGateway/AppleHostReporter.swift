@@ -28,7 +28,7 @@ package struct AppleHostReporter: Sendable {
     /// Runs until the task is cancelled.
     package func run() async {
         var calls: [AppleHost: Int] = [:]
-        var told: [AppleHost: AppleHostReport.BreakerWord] = [:]
+        var told: [AppleHost: AppleHostReport.BreakerState] = [:]
         var due = ContinuousClock.now
         while !Task.isCancelled {
             let reports = governor.report()
@@ -73,7 +73,7 @@ package struct AppleHostReporter: Sendable {
 extension AppleHostReport {
     /// - Parameter calls: the calls that were let out since the previous report.
     init(_ host: AppleHost, _ state: AppleHostState, calls: Int, at now: ContinuousClock.Instant) {
-        let (breaker, probeIn): (BreakerWord, Duration) =
+        let (breaker, probeIn): (BreakerState, Duration) =
             switch state.breaker.state {
             case .closed: (.closed, .zero)
             case .halfOpen: (.halfOpen, .zero)

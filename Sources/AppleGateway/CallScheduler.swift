@@ -5,11 +5,11 @@ import Ledger
 import Metrics
 import Purchases
 
-/// Decides when calls to Apple leave: a `Gate` for each budget and lane, with the callers that wait before it. Time is
-/// a parameter. The owner of this value does everything that takes time (``Job``), so that one lock around the value is
-/// enough.
+/// Decides when calls to Apple leave: a `CallQueue` for each budget and lane, with the callers that wait in it. Time
+/// is a parameter. The owner of this value does everything that takes time (``Job``), so that one lock around the value
+/// is enough.
 struct CallScheduler: ~Copyable {
-    /// What must happen before the next call of a gate may leave.
+    /// What must happen before the next call of a queue may leave.
     enum Wait {
         case until(ContinuousClock.Instant)
         /// The database's answer to ``question(at:_:)``, given to ``receive(_:to:at:asked:_:)``.
@@ -57,7 +57,7 @@ struct CallScheduler: ~Copyable {
         var begun = 0
         var granted = 0
         /// Gates whose waiting callers found no room.
-        var blocked: [Gate] = []
+        var blocked: [CallQueue] = []
 
         init(_ id: AppleHost, index: Int, _ state: AppleHostState) {
             self.id = id
@@ -76,7 +76,7 @@ struct CallScheduler: ~Copyable {
     }
 
     /// Lets out the calls of one place.
-    private final class Gate {
+    private final class CallQueue {
         let place: Place
         let host: Host
         let leased: Counter
@@ -124,7 +124,7 @@ struct CallScheduler: ~Copyable {
     private let waitersMax: Int
     private let scale: Double
     private var hosts: [Host] = []
-    private var gates: [Place: Gate] = [:]
+    private var queues: [Place: CallQueue] = [:]
     private var stops: [CallBudget: ContinuousClock.Instant] = [:]
     private var waitersCount = 0
     private var isWatched = false
@@ -143,29 +143,29 @@ struct CallScheduler: ~Copyable {
         _ place: Place, _ callsPerSecond: Double?, by deadline: ContinuousClock.Instant, _ continuation: Continuation,
         _ now: ContinuousClock.Instant
     ) -> [Job] {
-        let gate = self.gate(place)
+        let queue = self.queue(place)
         if let budget = place.budget, let until = stops[budget], until > now {
-            continuation.resume(returning: refuse(gate, until: until - now))
+            continuation.resume(returning: refuse(queue, until: until - now))
             return []
         }
-        guard !gate.host.state.isDown(now) else {
-            continuation.resume(returning: refuse(gate, hostDown: true))
+        guard !queue.host.state.isDown(now) else {
+            continuation.resume(returning: refuse(queue, hostDown: true))
             return []
         }
-        gate.begin(callsPerSecond, now)
+        queue.begin(callsPerSecond, now)
         // If there is room and nobody waits, this caller does not wait either.
-        if gate.waiters.isEmpty, gate.isReady(now) {
-            continuation.resume(returning: grant(gate, now))
+        if queue.waiters.isEmpty, queue.isReady(now) {
+            continuation.resume(returning: grant(queue, now))
             return []
         }
-        guard hasQueue(for: gate, now) else {
-            continuation.resume(returning: refuse(gate))
+        guard hasQueue(for: queue, now) else {
+            continuation.resume(returning: refuse(queue))
             return []
         }
         lastID += 1
         waitersCount += 1
-        gate.waiters.append(Waiter(id: lastID, since: now, deadline: deadline, continuation: continuation))
-        var jobs = serve(gate, now)
+        queue.waiters.append(Waiter(id: lastID, since: now, deadline: deadline, continuation: continuation))
+        var jobs = serve(queue, now)
         if !isWatched, waitersCount > 0 {
             isWatched = true
             jobs.append(.watch)
@@ -184,7 +184,7 @@ struct CallScheduler: ~Copyable {
         var jobs: [Job] = []
         // Callers do not wait for a host that is down.
         if after != before, after != .closed {
-            for gate in gates.values where gate.host === host && !gate.waiters.isEmpty { jobs += serve(gate, now) }
+            for queue in queues.values where queue.host === host && !queue.waiters.isEmpty { jobs += serve(queue, now) }
         }
         jobs += open(host, now)
         return (after != before ? (host.id, after) : nil, jobs)
@@ -208,44 +208,44 @@ struct CallScheduler: ~Copyable {
         return host
     }
 
-    private mutating func gate(_ place: Place) -> Gate {
-        if let gate = gates[place] { return gate }
-        let gate = Gate(place, host(place.host))
-        gates[place] = gate
-        return gate
+    private mutating func queue(_ place: Place) -> CallQueue {
+        if let queue = queues[place] { return queue }
+        let queue = CallQueue(place, host(place.host))
+        queues[place] = queue
+        return queue
     }
 
-    private func grant(_ gate: Gate, _ now: ContinuousClock.Instant) -> Governor.Admission {
-        let host = gate.host
+    private func grant(_ queue: CallQueue, _ now: ContinuousClock.Instant) -> Governor.Admission {
+        let host = queue.host
         host.begun += 1
         host.granted += 1
-        gate.account.take()
+        queue.account.take()
         return .granted(
             Governor.Pass(
                 host: host.index, era: host.state.begin(),
-                leavesBy: gate.place.budget.map { _ in now + Self.passAge }))
+                leavesBy: queue.place.budget.map { _ in now + Self.passAge }))
     }
 
     // MARK: Waiting
 
     /// Whether a caller may queue. If a caller would wait longer than the limit, its receipt waits in its row instead.
     /// So do most receipts that come again, because a fresh purchase may stand behind them in the queue.
-    private func hasQueue(for gate: Gate, _ now: ContinuousClock.Instant) -> Bool {
-        if gate.host.isFilling(now) { return true }
-        let isFresh = gate.place.lane == .fresh
-        if let queue = gate.account.queueMax(isFresh ? Governor.patience : .zero), gate.waiters.count >= queue {
+    private func hasQueue(for queue: CallQueue, _ now: ContinuousClock.Instant) -> Bool {
+        if queue.host.isFilling(now) { return true }
+        let isFresh = queue.place.lane == .fresh
+        if let most = queue.account.queueMax(isFresh ? Governor.patience : .zero), queue.waiters.count >= most {
             return false
         }
         return waitersCount < (isFresh ? waitersMax : waitersMax / 4)
     }
 
-    /// Serves the gates that wait for room at a host, in turn. Within a lane the gate whose caller has waited longest
+    /// Serves the queues that wait for room at a host, in turn. Within a lane the queue whose caller has waited longest
     /// comes first, or one app would keep another from a host that has little room.
     private mutating func open(_ host: Host, _ now: ContinuousClock.Instant) -> [Job] {
         guard !host.blocked.isEmpty, host.state.room(now) > 0 else { return [] }
         let isForAnyLane = host.isForAnyLane
-        let turn = { (gate: Gate) in
-            (isForAnyLane ? CallLane.fresh : gate.place.lane, gate.waiters.first?.id ?? .max)
+        let turn = { (queue: CallQueue) in
+            (isForAnyLane ? CallLane.fresh : queue.place.lane, queue.waiters.first?.id ?? .max)
         }
         let blocked = host.blocked.count == 1 ? host.blocked : host.blocked.sorted { turn($0) < turn($1) }
         host.blocked = []
@@ -254,42 +254,42 @@ struct CallScheduler: ~Copyable {
 
     /// Lets out the callers that may leave now. Returns a job where the others need time and no job serves them yet;
     /// otherwise none.
-    private mutating func serve(_ gate: Gate, _ now: ContinuousClock.Instant) -> [Job] {
-        guard !gate.isServed, let wait = advance(gate, now) else { return [] }
-        gate.isServed = true
-        return [.serve(gate.place, wait)]
+    private mutating func serve(_ queue: CallQueue, _ now: ContinuousClock.Instant) -> [Job] {
+        guard !queue.isServed, let wait = advance(queue, now) else { return [] }
+        queue.isServed = true
+        return [.serve(queue.place, wait)]
     }
 
     /// Continues a job after a wait. Nil: the job has ended.
     mutating func proceed(_ place: Place, _ now: ContinuousClock.Instant) -> Wait? {
-        guard let gate = gates[place] else { return nil }
-        let wait = advance(gate, now)
-        gate.isServed = wait != nil
+        guard let queue = queues[place] else { return nil }
+        let wait = advance(queue, now)
+        queue.isServed = wait != nil
         return wait
     }
 
     /// Lets out waiting callers, as fast as room and lease allow. If the database gave all calls that were asked for,
     /// the next lease is asked for at once, otherwise in the next slice. Nil when nobody waits, or when the host has no
     /// room: then ``leave(_:_:_:)`` begins again.
-    private mutating func advance(_ gate: Gate, _ now: ContinuousClock.Instant) -> Wait? {
-        let host = gate.host
-        host.blocked.removeAll { $0 === gate }
-        gate.account.beginSlice(now)
-        while !gate.waiters.isEmpty {
+    private mutating func advance(_ queue: CallQueue, _ now: ContinuousClock.Instant) -> Wait? {
+        let host = queue.host
+        host.blocked.removeAll { $0 === queue }
+        queue.account.beginSlice(now)
+        while !queue.waiters.isEmpty {
             guard !host.state.isDown(now) else {
-                release(gate, hostDown: true)
+                release(queue, hostDown: true)
                 return nil
             }
             guard host.state.room(now) > 0 else {
-                host.blocked.append(gate)
+                host.blocked.append(queue)
                 return nil
             }
-            if gate.isReady(now) {
+            if queue.isReady(now) {
                 waitersCount -= 1
-                gate.waiters.removeFirst().continuation.resume(returning: grant(gate, now))
-            } else if let at = gate.account.leavesAt {
+                queue.waiters.removeFirst().continuation.resume(returning: grant(queue, now))
+            } else if let at = queue.account.leavesAt {
                 return .until(at)
-            } else if let at = gate.account.asksAt(now) {
+            } else if let at = queue.account.asksAt(now) {
                 // Never a busy loop, whatever the two clocks say.
                 return .until(max(at, now + Self.tolerance))
             } else {
@@ -303,11 +303,12 @@ struct CallScheduler: ~Copyable {
     /// in the rest of the slice if it goes like the last one. For a host in trouble it is no more than the host has
     /// room for, because other processes may use the rest. Nil: nobody waits any more.
     func question(at place: Place, _ now: ContinuousClock.Instant) -> Statements.LeaseQuestion? {
-        guard let gate = gates[place], !gate.waiters.isEmpty, let budget = place.budget, let slice = gate.account.slice
+        guard let queue = queues[place], !queue.waiters.isEmpty, let budget = place.budget,
+            let slice = queue.account.slice
         else { return nil }
         let wanted = min(
-            gate.account.wanted(waiting: gate.waiters.count),
-            gate.host.state.limit.isCut ? max(1, gate.host.state.room(now)) : .max)
+            queue.account.wanted(waiting: queue.waiters.count),
+            queue.host.state.limit.isCut ? max(1, queue.host.state.room(now)) : .max)
         return Statements.LeaseQuestion(budget: budget, lane: place.lane, wanted: wanted, slice: slice)
     }
 
@@ -319,15 +320,15 @@ struct CallScheduler: ~Copyable {
         _ answer: Statements.Lease?, to question: Statements.LeaseQuestion, at place: Place,
         asked: ContinuousClock.Instant, _ now: ContinuousClock.Instant
     ) -> Wait? {
-        guard let gate = gates[place] else { return nil }
+        guard let queue = queues[place] else { return nil }
         if let answer, answer.stoppedFor > .zero {
             halt(question.budget, for: answer.stoppedFor, now)
         } else if let answer {
-            gate.leased.increment(by: answer.calls)
-            gate.account.receive(
+            queue.leased.increment(by: answer.calls)
+            queue.account.receive(
                 answer, wanted: question.wanted, asked: asked, at: now, lateAnswersMax: Self.lateAnswersMax)
         } else {
-            release(gate)
+            release(queue)
         }
         return proceed(place, now)
     }
@@ -335,41 +336,41 @@ struct CallScheduler: ~Copyable {
     /// Stops all calls of a budget for `wait`.
     mutating func halt(_ budget: CallBudget, for wait: Duration, _ now: ContinuousClock.Instant) {
         stops[budget] = max(stops[budget] ?? now, now + wait)
-        for gate in gates.values where gate.place.budget == budget {
-            gate.account.forget()
-            release(gate, until: wait)
+        for queue in queues.values where queue.place.budget == budget {
+            queue.account.forget()
+            release(queue, until: wait)
         }
     }
 
     /// Refuses the callers that have waited long enough. False: nobody waits, and no timer is needed any more.
     mutating func expire(_ now: ContinuousClock.Instant) -> Bool {
-        for gate in gates.values where gate.waiters.contains(where: { $0.deadline <= now }) {
-            let isFilling = gate.host.isFilling(now)
+        for queue in queues.values where queue.waiters.contains(where: { $0.deadline <= now }) {
+            let isFilling = queue.host.isFilling(now)
             let isOver = { (waiter: Waiter) in
                 waiter.deadline <= now && !(isFilling && now < waiter.since + Governor.rampPatience)
             }
-            let queue = gate.waiters
-            gate.waiters = queue.filter { !isOver($0) }
-            for waiter in queue where isOver(waiter) {
+            let waiters = queue.waiters
+            queue.waiters = waiters.filter { !isOver($0) }
+            for waiter in waiters where isOver(waiter) {
                 waitersCount -= 1
-                waiter.continuation.resume(returning: refuse(gate))
+                waiter.continuation.resume(returning: refuse(queue))
             }
         }
         isWatched = waitersCount > 0
         return isWatched
     }
 
-    private mutating func release(_ gate: Gate, until wait: Duration? = nil, hostDown: Bool = false) {
-        let released = gate.waiters
-        gate.waiters = []
+    private mutating func release(_ queue: CallQueue, until wait: Duration? = nil, hostDown: Bool = false) {
+        let released = queue.waiters
+        queue.waiters = []
         waitersCount -= released.count
         for waiter in released {
-            waiter.continuation.resume(returning: refuse(gate, until: wait, hostDown: hostDown))
+            waiter.continuation.resume(returning: refuse(queue, until: wait, hostDown: hostDown))
         }
     }
 
-    private func refuse(_ gate: Gate, until wait: Duration? = nil, hostDown: Bool = false) -> Governor.Admission {
-        gate.refused.increment()
+    private func refuse(_ queue: CallQueue, until wait: Duration? = nil, hostDown: Bool = false) -> Governor.Admission {
+        queue.refused.increment()
         return hostDown ? .hostDown : .refused(until: wait.map { Date().addingTimeInterval($0.inSeconds) })
     }
 }

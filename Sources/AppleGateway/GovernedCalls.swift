@@ -6,7 +6,7 @@ import Service
 import Settings
 
 /// The calls of one app in one lane, which the governor lets out.
-package struct GovernedCalls: CallGate {
+package struct GovernedCalls: CallLimiter {
     let governor: Governor
     let halts: Halts
     let app: AppServices

@@ -60,7 +60,7 @@ package final class Governor: Sendable {
     private let stop: Stop
     let logger: Logger
     /// Behind a lock rather than an actor: letting a call out takes a few instructions, not a visit to another thread.
-    private let gates: Mutex<CallScheduler>
+    private let scheduler: Mutex<CallScheduler>
 
     /// - Parameters:
     ///   - callsMax: calls at the same time, to each host.
@@ -82,7 +82,7 @@ package final class Governor: Sendable {
         callsMax: Int = 1000, waitersMax: Int = 100, scale: Double = 1, lease: @escaping Lease, stop: @escaping Stop,
         logger: Logger
     ) {
-        gates = Mutex(CallScheduler(callsMax: callsMax, waitersMax: waitersMax, scale: scale))
+        scheduler = Mutex(CallScheduler(callsMax: callsMax, waitersMax: waitersMax, scale: scale))
         self.lease = lease
         self.stop = stop
         self.logger = logger
@@ -98,7 +98,7 @@ package final class Governor: Sendable {
     ) async -> Admission {
         let place = CallScheduler.Place(host: host, budget: allowance?.budget, lane: lane)
         return await withCheckedContinuation { continuation in
-            let jobs = gates.withLock {
+            let jobs = scheduler.withLock {
                 let now = ContinuousClock.now
                 return $0.admit(
                     place, allowance?.callsPerSecond, by: deadline ?? now + Self.patience, continuation, now)
@@ -109,7 +109,7 @@ package final class Governor: Sendable {
 
     /// Ends a call, or gives back a call that was not made after all.
     package func leave(_ pass: Pass, _ outcome: AppleHostState.Outcome) {
-        let (change, jobs) = gates.withLock { $0.leave(pass, outcome, .now) }
+        let (change, jobs) = scheduler.withLock { $0.leave(pass, outcome, .now) }
         if let (host, breaker) = change {
             logger.notice(
                 "breaker changed",
@@ -124,7 +124,7 @@ package final class Governor: Sendable {
     /// Stops the calls of a budget until then, because Apple said 429.
     package func stop(_ budget: CallBudget, until: Date?) async {
         let wait = until.map { Duration.seconds(max(0, $0.timeIntervalSinceNow)) } ?? Self.stopMin
-        gates.withLock { $0.halt(budget, for: wait, .now) }
+        scheduler.withLock { $0.halt(budget, for: wait, .now) }
         Counter(label: "makegood_apple_stops_total", dimensions: budget.labels).increment()
         logger.warning(
             "Apple limits the calls of an app: stopped for every worker",
@@ -137,10 +137,10 @@ package final class Governor: Sendable {
     }
 
     /// The hosts that were asked so far, and how many calls each got since the last report.
-    package func report() -> [AppleHostReport] { gates.withLock { $0.report(.now) } }
+    package func report() -> [AppleHostReport] { scheduler.withLock { $0.report(.now) } }
 
     /// Whether a call to the host would be refused now because the host is down.
-    package func isDown(_ host: AppleHost) -> Bool { gates.withLock { $0.isDown(host, .now) } }
+    package func isDown(_ host: AppleHost) -> Bool { scheduler.withLock { $0.isDown(host, .now) } }
 
     private func begin(_ jobs: [CallScheduler.Job]) {
         for job in jobs {
@@ -148,7 +148,9 @@ package final class Governor: Sendable {
                 switch job {
                 case .serve(let place, let wait): await serve(place, wait)
                 case .watch:
-                    repeat { try? await Task.sleep(for: Self.watchInterval) } while gates.withLock { $0.expire(.now) }
+                    repeat {
+                        try? await Task.sleep(for: Self.watchInterval)
+                    } while scheduler.withLock { $0.expire(.now) }
                 }
             }
         }
@@ -161,12 +163,12 @@ package final class Governor: Sendable {
             case .until(let at): try? await Task.sleep(until: at, tolerance: .zero, clock: .continuous)
             case .lease:
                 let asked = ContinuousClock.now
-                guard let question = gates.withLock({ $0.question(at: place, asked) }) else { break }
+                guard let question = scheduler.withLock({ $0.question(at: place, asked) }) else { break }
                 let answer = try? await lease(question)
-                next = gates.withLock { $0.receive(answer, to: question, at: place, asked: asked, .now) }
+                next = scheduler.withLock { $0.receive(answer, to: question, at: place, asked: asked, .now) }
                 continue
             }
-            next = gates.withLock { $0.proceed(place, .now) }
+            next = scheduler.withLock { $0.proceed(place, .now) }
         }
     }
 }

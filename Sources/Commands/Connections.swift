@@ -71,7 +71,7 @@ package enum Connections {
     package static func queueDepths() async throws -> [(String, Int)] {
         try await withQueues(declares: false) { publisher, queues in
             var depths: [(String, Int)] = []
-            let names = Lane.allCases.map(queues.verify) + RetrySchedule.rungs.indices.map { queues.retry(rung: $0) }
+            let names = Lane.allCases.map(queues.verify) + RetrySchedule.retryDelays.indices.map { queues.retry($0) }
             for name in names + [queues.dead] { depths.append((name, try await publisher.depth(of: name))) }
             return depths
         }

@@ -77,7 +77,7 @@ package final class FaultProxy: Sendable {
         /// The links that keep bytes back until their time has come.
         var late: Set<UInt64> = []
         var trap: Trap?
-        var sprung = 0
+        var trapCount = 0
         var target: Target
         var isEnded = false
 
@@ -166,7 +166,7 @@ package final class FaultProxy: Sendable {
     }
 
     /// How many connections a trap has broken.
-    package var sprung: Int { state.withLock { $0.sprung } }
+    package var trapCount: Int { state.withLock { $0.trapCount } }
 
     /// Connections that stand.
     package var connections: Int { state.withLock { $0.links.count } }
@@ -216,7 +216,7 @@ package final class FaultProxy: Sendable {
         for number in numbers {
             guard let link = state.links[number] else { continue }
             link.move(state.conditions, &state.trap, ready: ready, at: now)
-            if link.wasTrapped { state.sprung += 1 }
+            if link.wasTrapped { state.trapCount += 1 }
             if link.isOver {
                 link.close(reset: false)
                 state.links[number] = nil

@@ -58,11 +58,11 @@ final class Link {
     ) {
         wasTrapped = false
         if ready.contains(tokens.client), let bytes = toServer.read(conditions.toServer, at: now) {
-            if let sprung = trap, toServer.hasSeen(sprung.bytes, endingIn: bytes) {
+            if let set = trap, toServer.hasSeen(set.bytes, endingIn: bytes) {
                 trap = nil
                 wasTrapped = true
                 isDoomed = true
-                if sprung.moment == .beforeRequest {
+                if set.moment == .beforeRequest {
                     isOver = true
                     return
                 }

@@ -29,7 +29,7 @@ package struct IntakeServer: Service {
     private let requestLimit: Duration
     private let longPoll: LongPoll
     private let clock: RequestClock
-    private let gate: ConnectionLimit
+    private let connections: ConnectionLimit
     private let orderPoll: LongPoll
     private let receipts: ReceiptRoutes
     private let orders: OrderRoutes
@@ -63,9 +63,9 @@ package struct IntakeServer: Service {
         longPoll = LongPoll(ledger: ledger)
         orderPoll = LongPoll(ledger: ledger, finished: Statements.boundOrders, name: "orders")
         clock = RequestClock(limit: requestLimit)
-        gate = ConnectionLimit(connectionsMax, security: security)
+        connections = ConnectionLimit(connectionsMax, security: security)
         let authenticator = Authenticator(configuration: configuration)
-        let lists = ListReader(gate: ListGate(connections: gate), database: lists)
+        let lists = ListReader(limiter: ListLimiter(connections: connections), database: lists)
         let bodies = BodyReader(bytesMax: settings.bodyBytesMax, clock: clock)
         receipts = ReceiptRoutes(
             ledger: ledger, workQueue: workQueue, configuration: configuration, authenticator: authenticator,
@@ -102,7 +102,7 @@ package struct IntakeServer: Service {
             tasks.addTask { await longPoll.run() }
             tasks.addTask { await orderPoll.run() }
             tasks.addTask { await clock.run() }
-            tasks.addTask { await gate.run() }
+            tasks.addTask { await connections.run() }
             defer { tasks.cancelAll() }
             try await withGracefulShutdownHandler {
                 try await withTaskCancellationHandler {
@@ -147,17 +147,18 @@ package struct IntakeServer: Service {
 
     private var application: some Service {
         let router = Router(context: HTTPContext.self, options: .autoGenerateHeadEndpoints)
-        router.add(middleware: AnswerMiddleware(health: health, gate: gate, logger: logger, security: security))
+        router.add(
+            middleware: AnswerMiddleware(health: health, connections: connections, logger: logger, security: security))
         addRoutes(to: router)
         if settings.operationsPort == nil, !settings.showsInside {
             logger.notice("metrics are not served on a public address: set MAKEGOOD_OPERATIONS_PORT")
         }
         return Application(
             router: router,
-            server: .http1(configuration: HTTPLimits.http1(requestLimit: requestLimit, gate: gate)),
+            server: .http1(configuration: HTTPLimits.http1(requestLimit: requestLimit, connections: connections)),
             configuration: .init(
                 address: .hostname(settings.httpHost, port: settings.httpPort), backlog: 1024, reuseAddress: true,
-                availableConnectionsDelegate: gate),
+                availableConnectionsDelegate: connections),
             onServerRunning: { [address, logger, settings] channel in
                 let port = channel.localAddress?.port ?? settings.httpPort
                 logger.info("ingest listening", metadata: ["http.address": "\(settings.httpHost):\(port)"])

@@ -285,7 +285,9 @@ actor Connection {
         do {
             // The closure holds this actor until `disconnect`.
             try thread.watch(
-                .init(socket: socket, tick: configuration.pulse) { self.assumeIsolated { $0.checkUnasked() } })
+                .init(socket: socket, tick: configuration.idleCheckInterval) {
+                    self.assumeIsolated { $0.checkUnasked() }
+                })
         } catch {
             throw .outOfDescriptors(error)
         }
@@ -313,7 +315,7 @@ actor Connection {
     private func checkUnasked() {
         guard let link else { return }
         guard !cutoff.hasFired, link.takeUnasked() else { return drop(.lost) }
-        guard heardAt + configuration.pulse <= .now else { return }
+        guard heardAt + configuration.idleCheckInterval <= .now else { return }
         _ = limited { link.execute(script: "") }
         if !link.isOpen { drop(.lost) }
     }

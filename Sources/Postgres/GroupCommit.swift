@@ -96,7 +96,7 @@ public final class GroupCommit<Item: Sendable, Outcome: Sendable>: Sendable {
         }
     }
 
-    private enum Entrance {
+    private enum Admission {
         case refused(GroupCommitError)
         case queued(startsWriter: Bool, look: ContinuousClock.Instant?)
     }
@@ -149,14 +149,14 @@ public final class GroupCommit<Item: Sendable, Outcome: Sendable>: Sendable {
     public func submit(_ item: Item) async throws(GroupCommitError) -> Outcome {
         let (rows, bytes) = size(item)
         let answer: Answer = await withCheckedContinuation { submitter in
-            let entrance = state.withLock { state -> Entrance in
+            let admission = state.withLock { state -> Admission in
                 guard !state.isClosed else { return .refused(.closed) }
                 guard let id = state.queue.add(item, rows: rows, bytes: bytes) else { return .refused(.full) }
                 state.submitters[id] = submitter
                 let (startsWriter, look) = state.turn(of: writers, patience: patience, pace: pace)
                 return .queued(startsWriter: startsWriter, look: look)
             }
-            switch entrance {
+            switch admission {
             case .refused(let error):
                 if error == .full { count("full", 1) }
                 submitter.resume(returning: .failure(error))

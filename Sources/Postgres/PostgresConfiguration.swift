@@ -19,7 +19,7 @@ public struct PostgresConfiguration: Sendable {
     /// `namedStatements`, this process ends every connection to this server, and no other call waits as long.
     public var callDeadline: Duration
     /// A connection that nobody uses asks the server for a sign of life this often.
-    public var pulse: Duration
+    public var idleCheckInterval: Duration
     /// false behind PgBouncer in transaction mode: nothing is prepared, and no `options` are sent at start.
     public var namedStatements: Bool
     /// Every transaction is read-only, and a standby will do. Not sent if `namedStatements` is false.
@@ -38,7 +38,7 @@ public struct PostgresConfiguration: Sendable {
     public init(
         url: String, applicationName: String = "makegood", connectTimeout: Duration = .seconds(5),
         statementTimeout: Duration = .seconds(5), lockTimeout: Duration = .seconds(2),
-        callDeadline: Duration = .seconds(10), pulse: Duration = .seconds(5), namedStatements: Bool = true,
+        callDeadline: Duration = .seconds(10), idleCheckInterval: Duration = .seconds(5), namedStatements: Bool = true,
         queueLimit: Int = 8192,
         reconnectWait: Duration = .seconds(2)
     ) {
@@ -48,7 +48,7 @@ public struct PostgresConfiguration: Sendable {
         self.statementTimeout = statementTimeout
         self.lockTimeout = lockTimeout
         self.callDeadline = callDeadline
-        self.pulse = pulse
+        self.idleCheckInterval = idleCheckInterval
         self.namedStatements = namedStatements
         self.queueLimit = queueLimit
         self.reconnectWait = reconnectWait
@@ -63,7 +63,7 @@ extension PostgresConfiguration {
     /// give up first.
     public var migrationLockTimeout: Duration { lockTimeout / 2 }
     /// The longest time until this process knows that the server has fallen silent, if nobody calls.
-    public var noticeMax: Duration { pulse + callDeadline }
+    public var noticeMax: Duration { idleCheckInterval + callDeadline }
 }
 
 extension PostgresConfiguration: CustomStringConvertible, CustomReflectable {

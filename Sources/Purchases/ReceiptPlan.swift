@@ -29,7 +29,7 @@ package struct ListedPurchase: Sendable, Equatable {
 
     /// Whether only the receipt itself tells of the purchase. A held or refunded purchase is not given on trust, and a
     /// granted one need not be given again.
-    package var isUnheard: Bool {
+    package var isUnreached: Bool {
         switch before {
         case nil, .open: !isGranted && !isOnTrust && stored?.revokedAt == nil
         case .held, .rejected, .grant, .provisional: false

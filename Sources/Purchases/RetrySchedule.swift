@@ -1,32 +1,32 @@
 /// When a receipt that Apple did not answer is tried again.
 ///
 /// | attempts so far | wait | where it waits |
-/// | 0 | 5 s | rung 0 of the ladder on the broker |
-/// | 1 | 30 s | rung 1 |
-/// | 2 | 2 min | rung 2 |
-/// | 3 | 10 min | rung 3 |
+/// | 0 | 5 s | retry queue 0 of the broker |
+/// | 1 | 30 s | retry queue 1 |
+/// | 2 | 2 min | retry queue 2 |
+/// | 3 | 10 min | retry queue 3 |
 /// | 4 and more | 15 min ± 20 % | the row alone |
 ///
 /// After 24 hours and eight attempts the receipt is parked. A configuration may scale every delay by one factor, so
 /// that a test of hours takes minutes.
 package struct RetrySchedule: Sendable, Equatable {
     package enum Wait: Sendable, Equatable {
-        /// The worker publishes the receipt's id to this rung. The row is due a rescue delay after the rung's delay, so
-        /// the scheduler never publishes the id beside the ladder.
-        case rung(Int)
+        /// The worker publishes the receipt's id to this retry queue. The row is due a rescue delay after the queue's
+        /// delay, so the scheduler never publishes an id that waits in a retry queue.
+        case retryQueue(Int)
         /// No message: the scheduler publishes the receipt's id when the row is due.
         case row(Duration)
     }
 
-    package static let rungs: [Duration] = [.seconds(5), .seconds(30), .seconds(120), .seconds(600)]
-    package static let afterLadder: Duration = .seconds(900)
+    package static let retryDelays: [Duration] = [.seconds(5), .seconds(30), .seconds(120), .seconds(600)]
+    package static let afterRetryQueues: Duration = .seconds(900)
     package static let jitter = 0.2
     /// A held receipt is judged again after this time, which doubles with the receipt's age up to ``heldMax``.
     package static let heldMin: Duration = .seconds(600)
     package static let heldMax: Duration = .seconds(3600)
     /// The wait of a receipt that is held for the configuration, a post or a person. Their change makes the receipt due
     /// earlier; this wait is for a change that was missed.
-    package static let netDelay: Duration = .seconds(7 * 86_400)
+    package static let fallbackDelay: Duration = .seconds(7 * 86_400)
     package static let callLimit: Duration = .seconds(20)
 
     /// 1 in production.
@@ -40,17 +40,17 @@ package struct RetrySchedule: Sendable, Equatable {
     ///   - attempts: how many attempts the row had before the one that just failed.
     ///   - random: in 0 ..< 1.
     package func wait(afterAttempts attempts: Int, random: Double) -> Wait {
-        if attempts < Self.rungs.count { return .rung(attempts) }
-        return .row(Self.afterLadder * scale * (1 + Self.jitter * (2 * random - 1)))
+        if attempts < Self.retryDelays.count { return .retryQueue(attempts) }
+        return .row(Self.afterRetryQueues * scale * (1 + Self.jitter * (2 * random - 1)))
     }
 
-    /// A rung's message lifetime.
-    package func delay(ofRung rung: Int) -> Duration { Self.rungs[rung] * scale }
+    /// How long a retry queue holds a message.
+    package func delay(ofRetryQueue index: Int) -> Duration { Self.retryDelays[index] * scale }
 
-    /// How long until the row is due: a rescue delay after the rung's message comes, or the wait itself.
+    /// How long until the row is due: a rescue delay after the retry queue gives the message back, or the wait itself.
     package func dueIn(_ wait: Wait, lane: Lane) -> Duration {
         switch wait {
-        case .rung(let rung): delay(ofRung: rung) + rescueDelay(lane)
+        case .retryQueue(let index): delay(ofRetryQueue: index) + rescueDelay(lane)
         case .row(let duration): duration
         }
     }
@@ -70,13 +70,14 @@ package struct RetrySchedule: Sendable, Equatable {
     }
 
     /// - Parameter random: in 0 ..< 1, so that receipts held at the same time do not become due at the same time.
-    package func netDelay(random: Double) -> Duration {
-        Self.netDelay * scale * (1 + Self.jitter * (2 * random - 1))
+    package func fallbackDelay(random: Double) -> Duration {
+        Self.fallbackDelay * scale * (1 + Self.jitter * (2 * random - 1))
     }
 
-    /// The wait of a receipt that was given something on trust: a quarter of its age, from the first rung to
-    /// ``afterLadder``. That is about as long as on the ladder, though no attempt is counted for the receipt.
+    /// The wait of a receipt that was given something on trust: a quarter of its age, from the delay of
+    /// the first retry queue to ``afterRetryQueues``. That is about as long as with retries, though no attempt is
+    /// counted for the receipt.
     package func confirmDelay(age: Duration) -> Duration {
-        min(max(age / 4, Self.rungs[0] * scale), Self.afterLadder * scale)
+        min(max(age / 4, Self.retryDelays[0] * scale), Self.afterRetryQueues * scale)
     }
 }

@@ -184,7 +184,7 @@ extension Verdict.Finding {
 
     /// Whether another post of its poster may get a purchase granted that is not granted now, or change a purchase on
     /// trust that Apple has not confirmed.
-    package var hangsOnWords: Bool {
+    package var dependsOnLines: Bool {
         guard case .transactions(let entries) = self else { return false }
         return entries.contains { entry in
             switch entry.decision {

@@ -14,7 +14,7 @@ import Glibc
     /// Unacknowledged bytes end a connection after this time (tcp(7)); the kernel's default is about 15 min.
     private static let tcpUserTimeoutMilliseconds: Int32 = 10_000
     /// The time-out of an orderly close.
-    private static let goodbyeLimit: Duration = .seconds(1)
+    private static let closeLimit: Duration = .seconds(1)
     /// Ignores SIGPIPE: a write to a closed socket must be an error, not the end of the process. librabbitmq sends with
     /// MSG_NOSIGNAL, OpenSSL's own writes do not.
     private static let ignoreBrokenPipes: Void = { _ = signal(SIGPIPE, SIG_IGN) }()
@@ -112,8 +112,8 @@ import Glibc
     func close(isSilent: Bool = false) {
         guard let state = unsafe state else { return }
         if isInOrder, !isSilent, !cutoff.hasFired {
-            var limit = Self.goodbyeLimit.timeval
-            cutoff.limited(to: Self.goodbyeLimit * 3) {
+            var limit = Self.closeLimit.timeval
+            cutoff.limited(to: Self.closeLimit * 3) {
                 // amqp.h, amqp_connection_close: a question like any other, within the RPC time-out.
                 unsafe amqp_set_rpc_timeout(state, &limit)
                 _ = unsafe amqp_connection_close(state, AMQP_REPLY_SUCCESS)

@@ -21,7 +21,7 @@ package actor Consumer {
     /// How often each queue is asked whether it still serves our consumer. RabbitMQ 3.10 forgets a consumer silently if
     /// the consumer's queue is deleted and declared again within some 30 ms [seen: no basic.cancel on the wire; the new
     /// queue counts a consumer and delivers nothing]. The question is as cheap as a heartbeat.
-    private static let rollCallInterval: Duration = .seconds(1)
+    private static let consumerCheckInterval: Duration = .seconds(1)
     /// A consumer that has room and gets nothing for this long is made anew: where other consumers empty the queue, a
     /// forgotten consumer cannot be told from one that is not needed.
     private static let silenceMax: Duration = .seconds(10)
@@ -57,11 +57,11 @@ package actor Consumer {
     private var lastConsumer: UInt64 = 0
     /// The queues whose consumer the broker ended, and when to try again.
     private var resubscriptions: [String: ContinuousClock.Instant] = [:]
-    private var nextRollCall: ContinuousClock.Instant = .now
-    /// Deliveries since the last roll call, and messages that are not settled, by queue.
-    private var deliveredSinceRollCall: [String: Int] = [:]
+    private var nextConsumerCheck: ContinuousClock.Instant = .now
+    /// Deliveries since the last check, and messages that are not settled, by queue.
+    private var deliveredSinceCheck: [String: Int] = [:]
     private var unsettled: [String: Int] = [:]
-    /// Queues whose consumer looked forgotten at the last roll call.
+    /// Queues whose consumer looked forgotten at the last check.
     private var suspects: Set<String> = []
     /// When a queue last brought a message, or its consumer was made.
     private var heardAt: [String: ContinuousClock.Instant] = [:]
@@ -189,7 +189,7 @@ package actor Consumer {
     private func opened() {
         connected.store(true, ordering: .relaxed)
         failure = nil
-        nextRollCall = .now + Self.rollCallInterval
+        nextConsumerCheck = .now + Self.consumerCheckInterval
         let attempts = outage.attempts
         if let length = outage.ended(at: .now) {
             reconnects.increment("consumer")
@@ -209,7 +209,7 @@ package actor Consumer {
             // Questions first: frames that the library keeps while it waits for an answer are read below, not after the
             // next tick.
             try resubscribe(connection)
-            try callRoll(connection)
+            try checkConsumers(connection)
             try read(connection)
             try settle(connection)
         } catch {
@@ -269,7 +269,7 @@ package actor Consumer {
         case .delivered(let consumer, let tag, let redelivered, let body, let headers):
             guard let queue = queues[consumer] else { throw .protocolViolation }
             try window.delivered(tag)
-            deliveredSinceRollCall[queue, default: 0] += 1
+            deliveredSinceCheck[queue, default: 0] += 1
             guard let body else {
                 delivered.increment(queue)
                 logger.warning("a message is too large to be ours: rejected", metadata: [LogKey.queue: "\(queue)"])
@@ -334,19 +334,19 @@ package actor Consumer {
     /// no consumer at all, or if twice in a row the queue had messages ready, the consumer had room, and nothing came
     /// (others may consume from the queue, so a count of consumers proves nothing). A consumer that is silent for
     /// `silenceMax` is made anew in any case.
-    private func callRoll(_ connection: BrokerConnection) throws(RabbitMQError) {
+    private func checkConsumers(_ connection: BrokerConnection) throws(RabbitMQError) {
         let now = ContinuousClock.now
-        guard now >= nextRollCall, !isDraining else { return }
-        nextRollCall = now + Self.rollCallInterval
-        let delivered = deliveredSinceRollCall
-        deliveredSinceRollCall = [:]
+        guard now >= nextConsumerCheck, !isDraining else { return }
+        nextConsumerCheck = now + Self.consumerCheckInterval
+        let delivered = deliveredSinceCheck
+        deliveredSinceCheck = [:]
         for queue in consumers.keys.sorted() {
             guard let declaration = topology.declaration(of: queue) else { continue }
             let (messages, consumers) = try connection.counts(of: declaration)
             // Deliveries that arrived during the question count as well.
             try read(connection)
             let hasRoom = unsettled[queue, default: 0] < Int(prefetches[queue, default: 0])
-            let isSilent = delivered[queue] == nil && deliveredSinceRollCall[queue] == nil
+            let isSilent = delivered[queue] == nil && deliveredSinceCheck[queue] == nil
             if !isSilent || !hasRoom { heardAt[queue] = now }
             let isSilentForLong = now - heardAt[queue, default: now] >= Self.silenceMax
             let isSuspect = messages > 0 && hasRoom && isSilent
@@ -382,7 +382,7 @@ package actor Consumer {
         consumers = [:]
         queues = [:]
         resubscriptions = [:]
-        deliveredSinceRollCall = [:]
+        deliveredSinceCheck = [:]
         unsettled = [:]
         suspects = []
     }

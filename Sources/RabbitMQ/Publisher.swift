@@ -49,7 +49,7 @@ package actor Publisher {
     private let bodiesPerMessage: [String: Int]
     private let logger: Logger
     private let thread: ConnectionThread
-    private let door: PublisherDoor
+    private let admission: PublishAdmission
     /// Offers that the thread has not seen yet.
     private let offers = Mutex<[Waiting]>([])
     private let published = CounterFamily(label: MetricName.published, dimensions: ("queue", "outcome"))
@@ -58,7 +58,7 @@ package actor Publisher {
     private let blockedGauge = Gauge(label: MetricName.blocked)
 
     private var connection: BrokerConnection?
-    private var confirms = ConfirmBook<Ticket>()
+    private var confirms = OutstandingConfirms<Ticket>()
     private var waiting: Deque<Waiting> = []
     private var isBlocked = false
     /// The broker refused a message in this turn.
@@ -87,15 +87,15 @@ package actor Publisher {
         self.logger = logger
         thread = ConnectionThread(name: "amqp-publisher", pace: Self.offerInterval)
         patience = RefusalPatience(configuration.refusalPatience)
-        door = PublisherDoor(limit: configuration.queueLimit + configuration.window)
+        admission = PublishAdmission(limit: configuration.queueLimit + configuration.window)
     }
 
     /// For health and metrics; never waits.
-    package nonisolated var state: PublisherState { door.state }
+    package nonisolated var state: PublisherState { admission.state }
 
     /// Connects now instead of at the first publish. Returns after one attempt; `state` tells how it went.
     package func start() {
-        if door.isFresh { connect() }
+        if admission.isFresh { connect() }
     }
 
     /// Publishes a message. Returns when the broker has it on disk in that queue.
@@ -113,8 +113,8 @@ package actor Publisher {
             guard body.utf8.count <= configuration.bodyLimitBytes, queue.utf8.count <= 255 else {
                 throw .tooLarge
             }
-            try door.enter()
-            defer { door.leave() }
+            try admission.enter()
+            defer { admission.leave() }
             try await submit(body, to: queue, traceparent).get()
         } catch {
             published.increment(queue, error.label)
@@ -132,7 +132,7 @@ package actor Publisher {
     package nonisolated func offer(_ body: String, to queue: String, traceparent: String? = nil) {
         do throws(RabbitMQError) {
             guard body.utf8.count <= configuration.bodyLimitBytes, queue.utf8.count <= 255 else { throw .tooLarge }
-            try door.enter(isOffered: true)
+            try admission.enter(isOffered: true)
         } catch {
             published.increment(queue, error.label)
             return
@@ -145,13 +145,13 @@ package actor Publisher {
         }
         guard isFirst else { return }
         thread.wake()
-        if door.isFresh { Task { await start() } }
+        if admission.isFresh { Task { await start() } }
     }
 
     /// Declares the topology. Throws `accessRefused` if this user may not declare, which connecting does not.
     package func declare() throws(RabbitMQError) {
-        if door.isFresh { connect() }
-        guard let connection else { throw door.reason }
+        if admission.isFresh { connect() }
+        guard let connection else { throw admission.reason }
         guard connection.mayDeclare else { throw .accessRefused }
     }
 
@@ -166,8 +166,8 @@ package actor Publisher {
 
     /// `depth`, and how many consumers the queue has anywhere.
     package func counts(of queue: String) async throws(RabbitMQError) -> (messages: Int, consumers: Int) {
-        if door.isFresh { connect() }
-        guard let connection else { throw door.reason }
+        if admission.isFresh { connect() }
+        guard let connection else { throw admission.reason }
         guard !isBlocked else { throw .blocked }
         guard queue.utf8.count <= 255 else { throw .tooLarge }
         do {
@@ -183,7 +183,7 @@ package actor Publisher {
     /// Takes no more publishes, waits for the confirms of those it has taken (at most `confirmDeadline`), and
     /// disconnects.
     package func close() async {
-        door.close()
+        admission.close()
         reconnecting?.cancel()
         takeOffers()
         if connection == nil { failWaiting(.closed) }
@@ -203,8 +203,8 @@ package actor Publisher {
     private func submit(
         _ body: String, to queue: String, _ traceparent: String?
     ) async -> Result<Void, RabbitMQError> {
-        if door.isFresh { connect() }
-        guard connection != nil else { return .failure(door.reason) }
+        if admission.isFresh { connect() }
+        guard connection != nil else { return .failure(admission.reason) }
         guard !isBlocked else { return .failure(.blocked) }
         return await withCheckedContinuation { continuation in
             waiting.append(
@@ -228,7 +228,7 @@ package actor Publisher {
         switch ticket {
         case .awaited(let continuation): continuation.resume(returning: result)
         case .offered(let queue, let count):
-            door.leave(count)
+            admission.leave(count)
             switch result {
             case .success: published.increment(queue, "confirmed", by: count)
             case .failure(let error): published.increment(queue, error.label, by: count)
@@ -262,12 +262,12 @@ package actor Publisher {
     private func opened(_ connection: BrokerConnection) {
         self.connection = connection
         isRefused = false
-        confirms = ConfirmBook()
+        confirms = OutstandingConfirms()
         isTopologyInDoubt = false
         lastDeclared = .now
         openedAt = .now
         setBlocked(false)
-        door.opened()
+        admission.opened()
         let attempts = outage.attempts
         if let length = outage.ended(at: .now) {
             reconnects.increment("publisher")
@@ -399,7 +399,7 @@ package actor Publisher {
 
     private func setBlocked(_ isBlocked: Bool) {
         self.isBlocked = isBlocked
-        door.setBlocked(isBlocked)
+        admission.setBlocked(isBlocked)
         blockedGauge.record(isBlocked ? 1 : 0)
     }
 
@@ -410,8 +410,8 @@ package actor Publisher {
         thread.unwatch()
         self.connection = nil
         setBlocked(false)
-        // `door` fails first, then the callers get their answers: a caller that tries again at once shall fail at once.
-        // Closing may take a second.
+        // `admission` fails first, then the callers get their answers: a caller that tries again at once shall fail at
+        // once. Closing may take a second.
         failed(error)
         for (ticket, _) in confirms.removeAll() { answer(ticket, .failure(.lost)) }
         failWaiting(.unreachable)
@@ -422,9 +422,9 @@ package actor Publisher {
     private func failed(_ error: RabbitMQError) {
         let isNews = outage.failed(error, at: .now)
         // The error of a lost connection says nothing about publishes that were never sent.
-        door.failed(error.isMisconfiguration ? error : .unreachable)
+        admission.failed(error.isMisconfiguration ? error : .unreachable)
         if isNews { logger.warning("no connection to the broker", metadata: [LogKey.reason: "\(error.label)"]) }
-        guard !door.isClosed else { return }
+        guard !admission.isClosed else { return }
         let delay = outage.delay(random: .random(in: 0...1))
         reconnecting = Task { [weak self] in
             do { try await Task.sleep(for: delay) } catch { return }
@@ -433,7 +433,7 @@ package actor Publisher {
     }
 
     private func reconnect() {
-        if connection == nil, !door.isClosed { connect() }
+        if connection == nil, !admission.isClosed { connect() }
     }
 
     private func failWaiting(_ error: RabbitMQError) {

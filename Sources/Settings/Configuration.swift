@@ -156,7 +156,7 @@ package struct AppConfiguration: Sendable {
     package struct Orders: Sendable {
         /// How long an order's promise holds: a purchase made later gets what is sold then.
         package var payBy: Duration = .seconds(48 * 3600)
-        /// Within this time the same wish again is the same tap; 0: each request is an order of its own.
+        /// Within this time the same order again is the same tap; 0: each request is an order of its own.
         package var debounce: Duration = .seconds(5)
     }
 

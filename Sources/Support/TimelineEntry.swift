@@ -58,14 +58,14 @@ package struct TimelineEntry: Sendable {
     }
 
     static func all(_ rows: TimelineRows, app: String, _ audience: Audience) -> [TimelineEntry] {
-        let teller = TimelineTeller(rows: rows, app: app, audience: audience)
+        let builder = TimelineBuilder(rows: rows, app: app, audience: audience)
         let rank = Dictionary(uniqueKeysWithValues: What.allCases.enumerated().map { ($1, $0) })
-        return teller.lines.sorted { ($0.at, rank[$0.what] ?? 0) < ($1.at, rank[$1.what] ?? 0) }
+        return builder.lines.sorted { ($0.at, rank[$0.what] ?? 0) < ($1.at, rank[$1.what] ?? 0) }
     }
 }
 
 /// Makes entries from rows. The rows hold only what the reader may see.
-private struct TimelineTeller {
+private struct TimelineBuilder {
     let rows: TimelineRows
     let app: String
     let audience: Audience

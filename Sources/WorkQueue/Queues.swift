@@ -31,9 +31,9 @@ package struct Queues: Sendable, Equatable {
 
     package var dead: String { "\(prefix).dead" }
 
-    /// The queue of a rung, named by its delay, so that another delay is another queue.
-    package func retry(rung: Int) -> String {
-        "\(prefix).retry.\(Int((schedule.delay(ofRung: rung).inSeconds * 1000).rounded()))ms"
+    /// A retry queue, named by its delay, so that another delay is another queue.
+    package func retry(_ index: Int) -> String {
+        "\(prefix).retry.\(Int((schedule.delay(ofRetryQueue: index).inSeconds * 1000).rounded()))ms"
     }
 
     package var topology: Topology {
@@ -43,10 +43,10 @@ package struct Queues: Sendable, Equatable {
                 deadLetterRoutingKey: dead, deadLetterStrategyAtLeastOnce: true,
                 bodiesPerMessage: $0 == .local ? Self.localBodiesPerMessage : 1)
         }
-        let retry = RetrySchedule.rungs.indices.map {
+        let retry = RetrySchedule.retryDelays.indices.map {
             QueueDeclaration(
-                name: self.retry(rung: $0), deadLetterExchange: "", deadLetterRoutingKey: self.verify(.apple),
-                deadLetterStrategyAtLeastOnce: true, messageTTL: schedule.delay(ofRung: $0))
+                name: self.retry($0), deadLetterExchange: "", deadLetterRoutingKey: self.verify(.apple),
+                deadLetterStrategyAtLeastOnce: true, messageTTL: schedule.delay(ofRetryQueue: $0))
         }
         // The dead-letter queue is declared first: a queue that points to it may have messages for it at once.
         return Topology(queues: [QueueDeclaration(name: dead)] + verify + retry)

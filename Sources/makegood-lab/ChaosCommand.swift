@@ -28,7 +28,7 @@ struct ChaosOptions: ParsableArguments {
 
     @Option(
         help: ArgumentHelp(
-            "Factor on rungs, rescue delays, limits of calls and the durations of faults.", valueName: "factor"))
+            "Factor on retry delays, rescue delays, limits of calls and the durations of faults.", valueName: "factor"))
     var scale = 0.1
 
     @Option(

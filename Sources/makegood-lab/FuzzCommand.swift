@@ -4,16 +4,16 @@ import ArgumentParser
 import Commands
 import Foundation
 
-/// `makegood-lab fuzz`: feeds bent proofs, certificates and answers to their readers.
+/// `makegood-lab fuzz`: feeds mutated proofs, certificates and answers to their readers.
 struct FuzzCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "fuzz",
-        abstract: "Throw bent proofs, certificates and answers at what reads them, and watch it.",
+        abstract: "Throw mutated proofs, certificates and answers at what reads them, and watch it.",
         discussion: """
-            Calls nobody and uses one core. For each parser first the inputs of the corpus, then as many bent ones as the \
-            time allows; each follows from the seed and its number. It must return, in a time that follows from its \
-            size, and believe nothing but what the genuine inputs say. Then how the time grows where inputs of one kind \
-            are doubled: not more than \(FuzzGrowth.factorMax) times.
+            Calls nobody and uses one core. For each parser first the inputs of the corpus, then as many mutated ones \
+            as the time allows; each follows from the seed and its number. It must return, in a time that follows from \
+            its size, and believe nothing but what the genuine inputs say. Then how the time grows where inputs of one \
+            kind are doubled: not more than \(FuzzGrowth.factorMax) times.
             What breaks a rule is kept as a file in --keep, beside what earlier runs found. A crash or a hang leaves its \
             input there as <parser>-<seed>-current.
             Exit 0 only if nothing did; 3: an input took far too long and was given up.
@@ -32,7 +32,7 @@ struct FuzzCommand: AsyncParsableCommand {
 
     @Option(
         help: ArgumentHelp(
-            "A folder of inputs to bend. (default: those of an App Store made for this run)", valueName: "folder"))
+            "A folder of inputs to mutate. (default: those of an App Store made for this run)", valueName: "folder"))
     var corpus: String?
 
     @Flag(help: "First write a new corpus to --corpus, with certificates of its own, over what is there.")

@@ -140,8 +140,8 @@ struct LoadCommand: AsyncParsableCommand {
         var configuration = HTTPClient.Configuration(
             // A redirection could lead the load, and the key, to a machine that the operator did not name.
             redirectConfiguration: .disallow, timeout: .init(connect: .seconds(5)))
-        // --until-granted makes up to `connections` requests at a time; one more is spare. The simulator's till has its
-        // own host.
+        // --until-granted makes up to `connections` requests at a time; one more is spare. The simulator's buyer has
+        // its own host.
         configuration.connectionPool.concurrentHTTP1ConnectionsPerHostSoftLimit = connections + 1
         configuration.connectionPool.retryConnectionEstablishment = false
         configuration.httpVersion = .http1Only
@@ -159,7 +159,7 @@ struct LoadCommand: AsyncParsableCommand {
             rate: rate.perSecond, duration: .seconds(seconds), users: users,
             watched: untilGranted ? Self.watchedMax : 0)
         let target = LoadTarget(http: http, base: address.base, key: key)
-        do { try await target.knock() } catch {
+        do { try await target.checkHealth() } catch {
             throw UnusableInput("nothing answers at \(address.base): \(error)")
         }
         let outcome = try await run.run()
@@ -193,10 +193,10 @@ struct LoadCommand: AsyncParsableCommand {
             let file = try TokenFile(path: tokens)
             return { count in try await file.next(count) }
         }
-        let till = SimulatorTill(
+        let buyer = SimulatorBuyer(
             http: http,
             address: try LoadAddress(simulator ?? "", option: "--simulator", allowsRemote: allowRemote),
             bundleId: bundleId, product: product, environment: environment)
-        return { count in try await till.buy(count) }
+        return { count in try await buyer.buy(count) }
     }
 }

@@ -61,7 +61,7 @@ struct LoadTarget: Sendable {
     /// Asks for the health of the deployment.
     ///
     /// - Throws: if no server answers there.
-    func knock() async throws {
+    func checkHealth() async throws {
         _ = try await answer(to: "/health/live")
     }
 

@@ -23,7 +23,8 @@ struct WorkerCommand: ServiceCommand {
 
 struct SchedulerCommand: ServiceCommand {
     static let configuration = CommandConfiguration(
-        commandName: "scheduler", abstract: "Queue again what was forgotten, and keep the books. Start one or more.")
+        commandName: "scheduler",
+        abstract: "Queue again what was forgotten, and check the invariants. Start one or more.")
     static let roles = [Deployment.Role.scheduler]
 }
 

@@ -67,9 +67,9 @@ struct SimulateCommand: AsyncParsableCommand {
                 configuration: .init(
                     services: [.init(service: simulator)], gracefulShutdownSignals: [.sigterm, .sigint],
                     logger: logger))
-            async let greeting: Void = greet(simulator)
+            async let addresses: Void = printAddresses(simulator)
             try await services.run()
-            await greeting
+            await addresses
         } catch let error as IOError {
             let reason = String(cString: strerror(error.errnoCode))
             Terminal.tell("makegood simulate: cannot listen on \(host):\(port): \(reason)")
@@ -81,7 +81,7 @@ struct SimulateCommand: AsyncParsableCommand {
     }
 
     /// Prints the simulator's addresses once the port is open; prints nothing if the port cannot be opened.
-    private func greet(_ simulator: AppStoreSimulator) async {
+    private func printAddresses(_ simulator: AppStoreSimulator) async {
         guard let port = try? await simulator.boundPort else { return }
         let base = "http://\(configuration.reachableHost):\(port)"
         let path = URL(filePath: folder.state).standardizedFileURL.path

@@ -147,9 +147,9 @@ import Testing
             #expect(target.status == 1)
             #expect(target.output.isEmpty)
             #expect(target.complaint.contains("--url"))
-            let till = try await load("http://127.0.0.1:1", ["--simulator", url])
-            #expect(till.status == 1)
-            #expect(till.complaint.contains("--simulator"))
+            let buyer = try await load("http://127.0.0.1:1", ["--simulator", url])
+            #expect(buyer.status == 1)
+            #expect(buyer.complaint.contains("--simulator"))
         }
     }
 

@@ -23,7 +23,7 @@ extension EndToEnd {
         /// Method: a drill that only corrupts the database: it moves a grant to another user, and takes a row away. It
         /// must fail by the invariants for exactly these errors.
         @Test(.timeLimit(.minutes(3))) func aLieIsNoticed() async throws {
-            let row = try #require(try await Self.run([.lie], seed: 1).first)
+            let row = try #require(try await Self.run([.falseRecord], seed: 1).first)
             #expect(row.outcome == .failed)
             for id in ["I1", "I5"] { #expect(row.violations.contains { $0.hasPrefix("\(id) ") }, "\(row.violations)") }
         }

@@ -25,16 +25,16 @@ extension EndToEnd {
                 for role in [System.Role.ingest, .worker, .scheduler] {
                     try await system.start(role, ["MAKEGOOD_POSTGRES_NAMED_STATEMENTS": "false"])
                 }
-                var springs = 0
+                var traps = 0
                 for statement in ["settle.update_receipts", "ledger.insert_receipts"] {
                     for moment in [FaultProxy.Moment.beforeRequest, .beforeAnswer] {
-                        springs += 1
+                        traps += 1
                         let sale = try await system.appStore.sell()
-                        system.owe(sale, to: "u\(springs)")
+                        system.owe(sale, to: "u\(traps)")
                         proxy.trap(Array("/* \(statement) */".utf8), moment)
-                        try await system.submit(sale, user: "u\(springs)", wait: 10)
+                        try await system.submit(sale, user: "u\(traps)", wait: 10)
                         try await system.settleDebts()
-                        #expect(proxy.sprung == springs, "\(statement) was not cut")
+                        #expect(proxy.trapCount == traps, "\(statement) was not cut")
                     }
                 }
             }
@@ -57,7 +57,7 @@ extension EndToEnd {
                     proxy.trap(publish, moment)
                     #expect(try await system.submit(sale, user: "u\(index)").status == 202)
                     try await system.settleDebts()
-                    try await system.wait("the publish to be cut") { proxy.sprung == index + 1 }
+                    try await system.wait("the publish to be cut") { proxy.trapCount == index + 1 }
                 }
             }
         }

@@ -26,7 +26,7 @@ extension EndToEnd {
         /// Goal: a post's trace appears in the log of ingest, of the worker and at each call to Apple, beside the
         /// receipt's id in the database. This also holds for a try after a wait at the broker, and for pointers that
         /// share a message.
-        /// Method: a legacy receipt whose first call breaks, so that it comes again by a rung of the ladder; then,
+        /// Method: a legacy receipt whose first call breaks, so that it comes again by a retry queue; then,
         /// while no worker runs, ten signed transactions, each with a trace of its own. Every process logs JSON; no
         /// scheduler runs, so that only the published message can have carried the trace.
         @Test func oneIDIsFollowedThroughEveryPart() async throws {

@@ -180,7 +180,7 @@ import Testing
     /// The server falls silent without closing while no call runs: readiness tells within `noticeMax`.
     @Test func anIdleConnectionNoticesSilence() async throws {
         let change = { @Sendable (configuration: inout PostgresConfiguration) in
-            configuration.pulse = .milliseconds(500)
+            configuration.idleCheckInterval = .milliseconds(500)
             // A sign of life may be late if the server has to wait for the processor.
             configuration.callDeadline = .seconds(2)
         }

@@ -165,7 +165,7 @@ import Testing
     }
 
     @Test("B10: unknown is what is open or new, not granted, not given on trust, and not refunded by any record")
-    func unheard() {
+    func unreached() {
         let listed = Self.listed()
         let refunded = Self.stored(listed, ago: 900_000, isRevoked: true)
         for before in [nil, .open(.appleAnswer), .held(.review), .rejected(.refunded)] as [Decision?] {
@@ -175,7 +175,7 @@ import Testing
                         listed: listed, stored: stored, isGranted: isGranted, isOnTrust: isOnTrust, before: before)
                     let isOpen = before == nil || before == .open(.appleAnswer)
                     let expected = isOpen && stored?.revokedAt == nil && !isGranted && !isOnTrust
-                    #expect(purchase.isUnheard == expected, "\(purchase)")
+                    #expect(purchase.isUnreached == expected, "\(purchase)")
                 }
             }
         }

@@ -6,18 +6,20 @@ import Testing
 /// Goal: retries come when RetriesAndRescue says, through the queue that it names, and every delay follows one scale.
 @Suite struct ScheduleTests {
     @Test(
-        "the ladder, then the row alone",
+        "the retry queues, then the row alone",
         arguments: [(0, 5), (1, 30), (2, 120), (3, 600)])
-    func ladder(attempts: Int, seconds: Int) {
+    func retryQueues(attempts: Int, seconds: Int) {
         let schedule = RetrySchedule()
-        #expect(schedule.wait(afterAttempts: attempts, random: 0.9) == .rung(attempts))
-        #expect(schedule.delay(ofRung: attempts) == .seconds(seconds))
-        #expect(schedule.dueIn(.rung(attempts), lane: .apple) == .seconds(seconds + 60), "the net is behind the ladder")
-        #expect(schedule.dueIn(.rung(attempts), lane: .local) == .seconds(seconds + 10))
+        #expect(schedule.wait(afterAttempts: attempts, random: 0.9) == .retryQueue(attempts))
+        #expect(schedule.delay(ofRetryQueue: attempts) == .seconds(seconds))
+        #expect(
+            schedule.dueIn(.retryQueue(attempts), lane: .apple) == .seconds(seconds + 60),
+            "the rescue comes after the retry")
+        #expect(schedule.dueIn(.retryQueue(attempts), lane: .local) == .seconds(seconds + 10))
     }
 
-    @Test("after the ladder 15 min ± 20 %, for ever", arguments: [4, 5, 8, 100, 10_000])
-    func afterLadder(attempts: Int) {
+    @Test("after the retry queues 15 min ± 20 %, for ever", arguments: [4, 5, 8, 100, 10_000])
+    func afterRetryQueues(attempts: Int) {
         let schedule = RetrySchedule()
         for (random, seconds) in [(0.0, 720.0), (0.5, 900), (0.999_999, 1080)] {
             guard case .row(let wait) = schedule.wait(afterAttempts: attempts, random: random) else {
@@ -46,7 +48,7 @@ import Testing
 
     @Test("What waits for the configuration or a person is judged each week, a fifth more or less")
     func net() {
-        let days = [0, 0.5, 1].map { RetrySchedule().netDelay(random: $0) / .seconds(86_400) }
+        let days = [0, 0.5, 1].map { RetrySchedule().fallbackDelay(random: $0) / .seconds(86_400) }
         #expect(days.map { ($0 * 10).rounded() } == [56, 70, 84])
     }
 
@@ -85,7 +87,7 @@ import Testing
     }
 
     @Test(
-        "B10: what was given on trust is asked about as the ladder would: after seconds first, then every 15 min",
+        "B10: what was given on trust is asked about as by the retry queues: after seconds first, then every 15 min",
         arguments: [(0, 5), (20, 5), (120, 30), (480, 120), (3600, 900), (1_000_000, 900)])
     func confirm(age: Int, seconds: Int) {
         #expect(RetrySchedule().confirmDelay(age: .seconds(age)) == .seconds(seconds))
@@ -105,12 +107,14 @@ import Testing
             let wait = schedule.wait(afterAttempts: attempts, random: Double.random(in: 0..<1, using: &random))
             let seconds = schedule.dueIn(wait, lane: lane).inSeconds / schedule.scale
             switch wait {
-            case .rung(let rung):
-                #expect(rung == attempts, "seed \(seed)")
-                #expect(seconds > RetrySchedule.rungs[rung].inSeconds, "the net is behind the ladder, seed \(seed)")
-                #expect(seconds <= RetrySchedule.rungs[rung].inSeconds + 60.001, "seed \(seed)")
+            case .retryQueue(let index):
+                #expect(index == attempts, "seed \(seed)")
+                #expect(
+                    seconds > RetrySchedule.retryDelays[index].inSeconds,
+                    "the rescue comes after the retry, seed \(seed)")
+                #expect(seconds <= RetrySchedule.retryDelays[index].inSeconds + 60.001, "seed \(seed)")
             case .row:
-                #expect(attempts >= RetrySchedule.rungs.count, "seed \(seed)")
+                #expect(attempts >= RetrySchedule.retryDelays.count, "seed \(seed)")
                 #expect((719.999...1080.001).contains(seconds), "seed \(seed)")
             }
         }
@@ -119,10 +123,10 @@ import Testing
             let schedule = RetrySchedule()
             let total = (0..<1000).reduce(0.0) { total, _ in
                 let wait = schedule.wait(afterAttempts: attempts, random: Double.random(in: 0..<1, using: &random))
-                if case .rung(let rung) = wait { return total + schedule.delay(ofRung: rung).inSeconds }
+                if case .retryQueue(let index) = wait { return total + schedule.delay(ofRetryQueue: index).inSeconds }
                 return total + schedule.dueIn(wait, lane: .apple).inSeconds
             }
-            // After the ladder the mean stays the same: 1,000 answers of ± 20 % are within 3 % of it.
+            // After the retry queues the mean stays the same: 1,000 answers of ± 20 % are within 3 % of it.
             #expect(total / 1000 > before * 0.94, "attempt \(attempts), seed \(seed)")
             before = total / 1000
         }
@@ -134,10 +138,13 @@ import Testing
         let scaled = RetrySchedule(scale: factor)
         let plain = RetrySchedule()
         func near(_ one: Duration, _ other: Duration) -> Bool { abs((one - other).inSeconds) < 1e-6 }
-        for rung in RetrySchedule.rungs.indices {
-            #expect(near(scaled.delay(ofRung: rung), plain.delay(ofRung: rung) * factor))
+        for index in RetrySchedule.retryDelays.indices {
+            #expect(near(scaled.delay(ofRetryQueue: index), plain.delay(ofRetryQueue: index) * factor))
             for lane in Lane.allCases {
-                #expect(near(scaled.dueIn(.rung(rung), lane: lane), plain.dueIn(.rung(rung), lane: lane) * factor))
+                #expect(
+                    near(
+                        scaled.dueIn(.retryQueue(index), lane: lane),
+                        plain.dueIn(.retryQueue(index), lane: lane) * factor))
             }
         }
         #expect(scaled.wait(afterAttempts: 4, random: 0.5) == .row(.seconds(900) * factor))

@@ -128,13 +128,13 @@ import Testing
         }
     }
 
-    @Test func aLadderQueueGivesBackAfterItsTime() async throws {
+    @Test func aRetryQueueGivesBackAfterItsTime() async throws {
         try await TestBroker.run { broker in
-            let (work, rung) = (broker.queue("work"), broker.queue("rung"))
+            let (work, retry) = (broker.queue("work"), broker.queue("retry"))
             let topology = Topology(queues: [
                 QueueDeclaration(name: work, deliveryLimit: 20),
                 QueueDeclaration(
-                    name: rung, deadLetterExchange: "", deadLetterRoutingKey: work,
+                    name: retry, deadLetterExchange: "", deadLetterRoutingKey: work,
                     deadLetterStrategyAtLeastOnce: true, messageTTL: .milliseconds(500)),
             ])
             let configuration = try BrokerConfiguration(url: broker.url)
@@ -146,7 +146,7 @@ import Testing
             // The loop runs twice: a retry is a fresh publish.
             for attempt in 1...2 {
                 let start = ContinuousClock.now
-                try await publisher.publish("receipt x \(attempt)", to: rung)
+                try await publisher.publish("receipt x \(attempt)", to: retry)
                 let taken = try await consumer.take(1)
                 let waited = ContinuousClock.now - start
                 #expect(waited > .milliseconds(450) && waited < .seconds(8), "\(waited)")
@@ -155,7 +155,7 @@ import Testing
                 consumer.acknowledge(taken)
             }
             await consumer.close()
-            try await eventually(within: .seconds(20)) { try await publisher.depth(of: rung) == 0 }
+            try await eventually(within: .seconds(20)) { try await publisher.depth(of: retry) == 0 }
             #expect(try await publisher.depth(of: work) == 0)
             await publisher.close()
         }

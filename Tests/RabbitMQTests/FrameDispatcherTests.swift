@@ -6,22 +6,22 @@ import Testing
 /// Goal: in whatever valid order a broker sends frames, every publish that waits for a confirm is answered once, with
 /// the broker's own answer. Where a stream cannot be followed, an error says so, and no publish is lost either.
 /// Method: random streams of a broker that keeps to AMQP, and of one that does not, through the dispatcher into the
-/// book of confirms, as in a publisher.
+/// outstanding confirms, as in a publisher.
 @Suite struct FrameDispatcherTests {
     private typealias Frame = FrameDispatcher.Frame
 
-    /// The publisher's part: it applies events to its book of confirms.
+    /// The publisher's part: it applies events to its outstanding confirms.
     private struct Listener {
         var dispatcher = FrameDispatcher()
-        var book = ConfirmBook<UInt64>()
+        var confirms = OutstandingConfirms<UInt64>()
         private(set) var published: UInt64 = 0
         /// Every answer that was given, by tag.
-        private(set) var answers: [UInt64: [ConfirmBook<UInt64>.Answer]] = [:]
+        private(set) var answers: [UInt64: [OutstandingConfirms<UInt64>.Answer]] = [:]
         private(set) var others: [BrokerEvent] = []
 
         mutating func publish() {
             published += 1
-            #expect(book.register(published, at: .now) == published)
+            #expect(confirms.register(published, at: .now) == published)
         }
 
         mutating func hear(_ frame: Frame) throws {
@@ -29,14 +29,14 @@ import Testing
             switch event {
             case .confirmed(let tag, let multiple): try settle(tag, multiple, refused: false)
             case .refused(let tag, let multiple): try settle(tag, multiple, refused: true)
-            case .returned(let tag?): book.markReturned(tag)
+            case .returned(let tag?): confirms.markReturned(tag)
             case .returned(nil): throw RabbitMQError.protocolViolation
             default: others.append(event)
             }
         }
 
         private mutating func settle(_ tag: UInt64, _ multiple: Bool, refused: Bool) throws {
-            for settled in try book.settle(tag, multiple: multiple, refused: refused) {
+            for settled in try confirms.settle(tag, multiple: multiple, refused: refused) {
                 answers[settled.ticket, default: []].append(settled.answer)
             }
         }
@@ -47,7 +47,7 @@ import Testing
         var unanswered: [UInt64] = []
         var returned: Set<UInt64> = []
         var content: [Frame] = []
-        var answers: [UInt64: ConfirmBook<UInt64>.Answer] = [:]
+        var answers: [UInt64: OutstandingConfirms<UInt64>.Answer] = [:]
         var others: [BrokerEvent] = []
         /// The event that `content` becomes when it is complete.
         var announced: BrokerEvent?
@@ -139,7 +139,7 @@ import Testing
             while !broker.unanswered.isEmpty || !broker.content.isEmpty {
                 if let frame = broker.frame(&random) { try listener.hear(frame) }
             }
-            #expect(listener.book.open == 0 && listener.book.unconfirmed == 0, "seed \(seed)")
+            #expect(listener.confirms.open == 0 && listener.confirms.unconfirmed == 0, "seed \(seed)")
             #expect(listener.answers == broker.answers.mapValues { [$0] }, "seed \(seed)")
             #expect(listener.answers.count == listener.published, "seed \(seed)")
             #expect(listener.others == broker.others, "seed \(seed)")
@@ -162,7 +162,7 @@ import Testing
                 }
             }
             // As the publisher does when the connection can no longer be used.
-            let lost = listener.book.removeAll().map(\.ticket)
+            let lost = listener.confirms.removeAll().map(\.ticket)
             let all = lost + listener.answers.keys
             #expect(Set(all) == Set(listener.published == 0 ? [] : Array(1...listener.published)), "seed \(seed)")
             #expect(all.count == Int(listener.published), "answered twice, seed \(seed)")

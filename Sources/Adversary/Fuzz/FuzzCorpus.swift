@@ -3,7 +3,7 @@ import AppStoreSimulator
 package import Foundation
 import Logging
 
-/// The inputs that the fuzzer bends, by parser, and the root certificate of the genuine ones.
+/// The inputs that the fuzzer mutates, by parser, and the root certificate of the genuine ones.
 ///
 /// On disk the corpus is a folder with `root.der` and one folder for each parser. A reader must always believe a file
 /// whose name begins with `genuine`: it judges the file's certificates at the file's own date.
@@ -128,10 +128,10 @@ extension FuzzCorpus {
             + Data(store.rootCertificateDER).base64EncodedString(options: [.lineLength64Characters])
             + "\n-----END CERTIFICATE-----\n"
         add(.certificates, "root.pem", Array(pem.utf8))
-        for (parser, name, text) in FuzzNasties.texts(signed: sales[0].signedTransaction) {
+        for (parser, name, text) in FuzzSamples.texts(signed: sales[0].signedTransaction) {
             add(parser, name, Array(text.utf8))
         }
-        for (parser, name, bytes) in FuzzNasties.octets { add(parser, name, bytes) }
+        for (parser, name, bytes) in FuzzSamples.octets { add(parser, name, bytes) }
         return FuzzCorpus(
             root: store.rootCertificateDER, date: Date(timeIntervalSince1970: Date.now.timeIntervalSince1970.rounded()),
             entries: entries)

@@ -3,7 +3,7 @@ package import Foundation
 import Glibc
 import Synchronization
 
-/// Feeds a reader bent inputs for a time, and reports how the reader behaved.
+/// Feeds a reader mutated inputs for a time, and reports how the reader behaved.
 ///
 /// For every input the reader must return within a time that follows from the input's size, and must believe only the
 /// content of the corpus's genuine inputs. A trap ends the process; the input is then in a file. Every input follows
@@ -43,21 +43,21 @@ package struct FuzzRun: Sendable {
         try FileManager.default.createDirectory(at: keep, withIntermediateDirectories: true)
     }
 
-    /// - Parameter time: wall time for the bent inputs. The run feeds the inputs of the corpus first, however long they
-    ///   take.
+    /// - Parameter time: wall time for the mutated inputs. The run feeds the inputs of the corpus first, however long
+    ///   they take.
     package func run(_ parser: ParserProbe.Parser, for time: Duration) async throws -> Report {
         let entries = corpus.entries[parser] ?? []
         guard !entries.isEmpty else { throw FuzzCorpus.Unreadable(description: "the corpus has nothing for \(parser)") }
-        var feeding = try Feeding(parser, probe: corpus.probe(), keep: keep, seed: seed)
+        var session = try Session(parser, probe: corpus.probe(), keep: keep, seed: seed)
         // The genuine inputs come first: they say what a reader may believe.
-        for entry in entries.filter(\.isGenuine) + entries.filter({ !$0.isGenuine }) { await feeding.learn(entry) }
+        for entry in entries.filter(\.isGenuine) + entries.filter({ !$0.isGenuine }) { await session.learn(entry) }
         var mutator = Mutator(parser, corpus: entries.map(\.bytes), seed: seed)
         let end = ContinuousClock.now + time
-        while ContinuousClock.now < end, feeding.report.failures.count < Self.failuresMax {
-            await feeding.feed(mutator.next())
+        while ContinuousClock.now < end, session.report.failures.count < Self.failuresMax {
+            await session.feed(mutator.next())
         }
-        feeding.end()
-        return feeding.report
+        session.end()
+        return session.report
     }
 
     static func limit(of bytes: Int) -> Duration { cpuMax + cpuPerByteMax * bytes }
@@ -74,7 +74,7 @@ package struct FuzzRun: Sendable {
     }
 
     /// One reader, the content that it may believe, and the file of the input that is being fed.
-    private struct Feeding {
+    private struct Session {
         var report: Report
         private let parser: ParserProbe.Parser
         private let probe: ParserProbe

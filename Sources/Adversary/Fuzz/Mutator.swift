@@ -2,13 +2,13 @@ import AppStore
 import AppStoreSimulator
 import Foundation
 
-/// Makes inputs that are nearly right. It takes an input of the corpus apart as far as possible, bends something
+/// Makes inputs that are nearly right. It takes an input of the corpus apart as far as possible, mutates something
 /// inside, and puts it together again, so that the input gets past a reader's first checks.
 struct Mutator {
     /// The mutator feeds no reader more. ``FuzzGrowth`` measures inputs that cost more than their size.
     static let bytesMax = 256 << 10
-    /// The largest number of bends in one input.
-    private static let bendsMax = 4
+    /// The largest number of mutations in one input.
+    private static let mutationsMax = 4
 
     private let parser: ParserProbe.Parser
     private let corpus: [[UInt8]]
@@ -22,51 +22,51 @@ struct Mutator {
 
     mutating func next() -> [UInt8] {
         var bytes = random.pick(corpus)
-        for _ in 0..<random.below(Self.bendsMax) + 1 where bytes.count <= Self.bytesMax {
-            bytes = bend(bytes)
+        for _ in 0..<random.below(Self.mutationsMax) + 1 where bytes.count <= Self.bytesMax {
+            bytes = mutate(bytes)
         }
         return Array(bytes.prefix(Self.bytesMax))
     }
 
-    private mutating func bend(_ bytes: [UInt8]) -> [UInt8] {
-        if random.oneIn(6) { return ByteBender.bend(bytes, with: random.pick(corpus), &random) }
+    private mutating func mutate(_ bytes: [UInt8]) -> [UInt8] {
+        if random.oneIn(6) { return ByteMutator.mutate(bytes, with: random.pick(corpus), &random) }
         return switch parser {
-        case .jws, .notification: JWSBender.bend(bytes, with: random.pick(corpus), &random)
-        case .receipt, .certificates: BERBender.bend(bytes, with: random.pick(corpus), &random)
-        case .verifyReceipt, .answers: JSONBender.bend(bytes, &random)
-        case .base64: bendBase64(bytes)
-        case .inspect: bendFile(bytes)
+        case .jws, .notification: JWSMutator.mutate(bytes, with: random.pick(corpus), &random)
+        case .receipt, .certificates: BERMutator.mutate(bytes, with: random.pick(corpus), &random)
+        case .verifyReceipt, .answers: JSONMutator.mutate(bytes, &random)
+        case .base64: mutateBase64(bytes)
+        case .inspect: mutateFile(bytes)
         }
     }
 
-    private mutating func bendBase64(_ bytes: [UInt8]) -> [UInt8] {
+    private mutating func mutateBase64(_ bytes: [UInt8]) -> [UInt8] {
         let alphabet = random.oneIn(2) ? BaseText.standard : BaseText.url
         guard random.oneIn(2), let inner = alphabet.decode(bytes) else {
             var bytes = bytes
-            bytes.insert(contentsOf: random.pick(Self.base64Words).utf8, at: random.below(bytes.count + 1))
+            bytes.insert(contentsOf: random.pick(Self.base64Tokens).utf8, at: random.below(bytes.count + 1))
             return bytes
         }
-        return alphabet.encode(ByteBender.bend(inner, with: random.pick(corpus), &random))
+        return alphabet.encode(ByteMutator.mutate(inner, with: random.pick(corpus), &random))
     }
 
-    private mutating func bendFile(_ bytes: [UInt8]) -> [UInt8] {
+    private mutating func mutateFile(_ bytes: [UInt8]) -> [UInt8] {
         if bytes.count(where: { $0 == UInt8(ascii: ".") }) == 2 {
-            return JWSBender.bend(bytes, with: random.pick(corpus), &random)
+            return JWSMutator.mutate(bytes, with: random.pick(corpus), &random)
         }
         guard let inner = BaseText.standard.decode(bytes) else {
-            return BERBender.bend(bytes, with: random.pick(corpus), &random)
+            return BERMutator.mutate(bytes, with: random.pick(corpus), &random)
         }
-        return BaseText.standard.encode(BERBender.bend(inner, with: random.pick(corpus), &random))
+        return BaseText.standard.encode(BERMutator.mutate(inner, with: random.pick(corpus), &random))
     }
 
-    private static let base64Words = [
+    private static let base64Tokens = [
         "=", "==", "===", "\r\n", "\n", "\0", "-", "_", "+", "/", " ", "é", "A", "AB", "{", "\"", ";", "}", "\\",
     ]
 }
 
-/// Bends bytes without knowing what they are.
-enum ByteBender {
-    static func bend(_ bytes: [UInt8], with other: [UInt8], _ random: inout SplitMix64) -> [UInt8] {
+/// Mutates bytes without knowing what they are.
+enum ByteMutator {
+    static func mutate(_ bytes: [UInt8], with other: [UInt8], _ random: inout SplitMix64) -> [UInt8] {
         guard !bytes.isEmpty else { return other }
         var bytes = bytes
         let place = random.below(bytes.count)
@@ -90,9 +90,9 @@ enum ByteBender {
     private static let edges: [UInt8] = [0x00, 0x01, 0x7F, 0x80, 0x81, 0xC0, 0xED, 0xFE, 0xFF, 0x22, 0x2E, 0x30, 0x5C]
 }
 
-/// Bends a JWS part by part: header and payload as JSON, certificates as BER, the signature as bytes.
-enum JWSBender {
-    static func bend(_ bytes: [UInt8], with other: [UInt8], _ random: inout SplitMix64) -> [UInt8] {
+/// Mutates a JWS part by part: header and payload as JSON, certificates as BER, the signature as bytes.
+enum JWSMutator {
+    static func mutate(_ bytes: [UInt8], with other: [UInt8], _ random: inout SplitMix64) -> [UInt8] {
         let dot = UInt8(ascii: ".")
         var parts = bytes.split(separator: dot, omittingEmptySubsequences: false).map(Array.init)
         let others = other.split(separator: dot, omittingEmptySubsequences: false).map(Array.init)
@@ -102,10 +102,10 @@ enum JWSBender {
         } else if random.oneIn(12) {
             parts.insert([], at: index)
         } else if let decoded = BaseText.url.decode(parts[index]) {
-            let bent =
+            let mutated =
                 index == 2
-                ? ByteBender.bend(decoded, with: random.pick(others), &random) : JSONBender.bend(decoded, &random)
-            parts[index] = BaseText.url.encode(bent)
+                ? ByteMutator.mutate(decoded, with: random.pick(others), &random) : JSONMutator.mutate(decoded, &random)
+            parts[index] = BaseText.url.encode(mutated)
         }
         return Array(parts.joined(separator: [dot]))
     }

@@ -60,10 +60,10 @@ package struct ServerAPIClient: Sendable {
         self.token = try await BearerToken(credentials, now: now)
     }
 
-    /// The same client, whose calls this gate lets through.
-    package func through(_ gate: any CallGate) -> ServerAPIClient {
+    /// The same client, whose calls this limiter lets through.
+    package func through(_ limiter: any CallLimiter) -> ServerAPIClient {
         var client = self
-        client.http.gate = gate
+        client.http.limiter = limiter
         return client
     }
 

@@ -8,27 +8,27 @@ import Service
 /// take no connection from posts.
 package struct ListReader: Sendable {
     /// The number of connections: each reader runs one statement at a time.
-    package static let connections = ListGate.readersMax
+    package static let connections = ListLimiter.readersMax
     /// The server ends a statement after this time; behind PgBouncer after the time-out of the role.
     package static let patience: Duration = .seconds(2)
 
-    private let gate: ListGate
+    private let limiter: ListLimiter
     private let database: Database
 
-    package init(gate: ListGate, database: Database) {
-        self.gate = gate
+    package init(limiter: ListLimiter, database: Database) {
+        self.limiter = limiter
         self.database = database
     }
 
     /// Waits for this request's turn and calls `read`.
     ///
-    /// - Parameter user: as in ``ListGate/withTurn(of:_:_:)``.
+    /// - Parameter user: as in ``ListLimiter/withTurn(of:_:_:)``.
     /// - Throws: the errors of that method; `Problem` 503 `request.listTime` where the database needs longer;
     ///   `LedgerError`.
     func read<Result>(
         of user: String?, _ channel: any Channel, _ body: (Database) async throws(PostgresError) -> Result
     ) async throws -> Result {
-        try await gate.withTurn(of: user, channel) {
+        try await limiter.withTurn(of: user, channel) {
             do throws(PostgresError) {
                 return try await body(database)
             } catch {

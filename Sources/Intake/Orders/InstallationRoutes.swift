@@ -38,7 +38,7 @@ package struct InstallationRoutes: Sendable {
         let token = Base64URL.encode((0..<32).map { _ in UInt8.random(in: .min ... .max) })
         let issued = try await ledger.run(
             Statements.issueInstallationToken,
-            Statements.InstallationWish(
+            Statements.InstallationRequest(
                 appID: appID, id: UUID.random().text, token: Array(SHA256.hash(data: Data(token.utf8))), shown: shown,
                 userID: userID.map { configuration.current.userKeys?.key(of: $0, app: appID) ?? $0 }))
         guard !issued.isEmpty else { throw Problem.tooManyInstallations }

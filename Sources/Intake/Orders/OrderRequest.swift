@@ -49,20 +49,21 @@ package struct OrderRequest: Sendable {
     mutating func order(
         id: UUID, app: AppConfiguration, catalogue: Catalogue, keys: UserKeys?, now: Date
     ) throws(Problem) -> NewOrder {
-        let wish = try wish(catalogue, now)
+        let selection = try selection(catalogue, now)
         let user = keys?.key(of: userID, app: appID) ?? userID
         let target = try fields.completedTarget { (column, part) throws(Problem) in
             throw .incomplete("contradiction", "is not what target.\(part) says", field: column)
         }
         let text = JSONValue.object(target).canonical.text
         return NewOrder(
-            id: id, appID: appID, userID: user, productID: wish.productID, item: wish.item, quantity: quantity,
+            id: id, appID: appID, userID: user, productID: selection.productID, item: selection.item,
+            quantity: quantity,
             promotion: fields.promotion, channel: fields.channel ?? NewOrder.channelDefault,
-            environment: environment(app, user), offer: wish.offer, payBy: app.orders.payBy,
+            environment: environment(app, user), offer: selection.offer, payBy: app.orders.payBy,
             target: keys?.protecting(text, of: userID, app: appID) ?? text,
             details: keys?.protecting(fields.details, of: userID, app: appID) ?? fields.details,
             installationTokenSHA256: fields.installationTokenSHA256,
-            debounceKey: debounceKey(user, wish, target), debounce: app.orders.debounce,
+            debounceKey: debounceKey(user, selection, target), debounce: app.orders.debounce,
             idempotencyKey: fields.idempotencyKey.map { keys?.digest($0, app: appID) ?? $0 }
                 ?? fields.transactionID.map { "transaction \($0)" },
             reservedFor: fields.transactionID)
@@ -80,7 +81,7 @@ package struct OrderRequest: Sendable {
 
     // MARK: What is wanted
 
-    private struct Wish {
+    private struct Selection {
         var productID: String
         /// Nil: not in the catalogue.
         var product: Catalogue.Product?
@@ -88,15 +89,15 @@ package struct OrderRequest: Sendable {
         var offer: Offer?
     }
 
-    private func wish(_ catalogue: Catalogue, _ now: Date) throws(Problem) -> Wish {
-        var wish = try named(catalogue)
-        guard !isPaid else { return wish }
-        guard let product = wish.product else {
+    private func selection(_ catalogue: Catalogue, _ now: Date) throws(Problem) -> Selection {
+        var selection = try named(catalogue)
+        guard !isPaid else { return selection }
+        guard let product = selection.product else {
             throw fields.productID == nil
                 ? .incomplete("item_unknown", "is not sold", field: "item")
                 : .incomplete("product_unknown", "is not sold", field: "productId")
         }
-        guard let item = wish.item else {
+        guard let item = selection.item else {
             throw .incomplete("item_missing", "must be there: this product is sold as several items", field: "item")
         }
         guard product.items[item] != nil else {
@@ -105,8 +106,8 @@ package struct OrderRequest: Sendable {
         guard quantity == 1 || product.kind == .consumable else {
             throw .incomplete("quantity", "must be 1: only consumables are sold by number", field: "quantity")
         }
-        wish.offer = catalogue.offer(product: product.id, item: item, promotion: fields.promotion, at: now)
-        guard wish.offer == nil else { return wish }
+        selection.offer = catalogue.offer(product: product.id, item: item, promotion: fields.promotion, at: now)
+        guard selection.offer == nil else { return selection }
         guard fields.promotion == nil else {
             throw .conflict("promotion_over", "is not valid for this item now", field: "promotion")
         }
@@ -114,20 +115,20 @@ package struct OrderRequest: Sendable {
     }
 
     /// By `productId`, by `item`, or by both. The old clients' `item` may be the store product itself (S0-1).
-    private func named(_ catalogue: Catalogue) throws(Problem) -> Wish {
+    private func named(_ catalogue: Catalogue) throws(Problem) -> Selection {
         guard let name = fields.productID ?? fields.item else {
             throw .incomplete("no_product", "productId or item must be there")
         }
         if let product = catalogue.products[name] {
             let isItem = fields.item.map { product.items[$0] != nil || $0 != name } ?? false
-            return Wish(productID: name, product: product, item: isItem ? fields.item : product.defaultItem)
+            return Selection(productID: name, product: product, item: isItem ? fields.item : product.defaultItem)
         }
-        guard fields.productID == nil else { return Wish(productID: name, item: fields.item) }
+        guard fields.productID == nil else { return Selection(productID: name, item: fields.item) }
         let selling = catalogue.products(selling: name)
         guard selling.count <= 1 else {
             throw .incomplete("item_ambiguous", "is sold under several products: send productId too", field: "item")
         }
-        return Wish(productID: selling.first?.id ?? name, product: selling.first, item: name)
+        return Selection(productID: selling.first?.id ?? name, product: selling.first, item: name)
     }
 
     // MARK: Where to
@@ -145,11 +146,12 @@ package struct OrderRequest: Sendable {
         return [Transaction.production, Transaction.sandbox].first(where: served.contains) ?? served.min()
     }
 
-    /// The key by which a repeated tap is recognised (S3-43): SHA-256 over the wish, the user and the target.
-    private func debounceKey(_ user: String, _ wish: Wish, _ target: [JSONValue.Member]) -> [UInt8] {
+    /// The key by which a repeated tap is recognised (S3-43): SHA-256 over the selection, the user and the target.
+    private func debounceKey(_ user: String, _ selection: Selection, _ target: [JSONValue.Member]) -> [UInt8] {
         let target = JSONValue.object(target)
         return DerivedID.digest([
-            appID, user, wish.productID, wish.item ?? "", String(quantity), target["server"]?.targetText ?? "",
+            appID, user, selection.productID, selection.item ?? "", String(quantity),
+            target["server"]?.targetText ?? "",
             target["role"]?.targetText ?? "", fields.promotion ?? "", fields.channel ?? "",
             fields.transactionID ?? "",
         ])

@@ -53,16 +53,16 @@ package struct OrderRoutes: Sendable {
         let caller = try await authenticator.admit(request.headers)
         try caller.require(.intake)
         let configuration = configuration.current
-        var wish = try await bodies.withBody(of: request, context, from: caller) { body in
+        var placement = try await bodies.withBody(of: request, context, from: caller) { body in
             try OrderRequest(body: body, caller: caller, apps: configuration.appIDs)
         }
-        guard let app = configuration.apps[wish.appID] else { throw Problem.appNotAllowed }
+        guard let app = configuration.apps[placement.appID] else { throw Problem.appNotAllowed }
         let keys = configuration.userKeys
         let catalogue = try await catalogues.catalogue(of: app)
         let now = Date()
-        let order = try wish.order(id: OrderID.make(at: now), app: app, catalogue: catalogue, keys: keys, now: now)
+        let order = try placement.order(id: OrderID.make(at: now), app: app, catalogue: catalogue, keys: keys, now: now)
         try await checkLimits(order, catalogue)
-        if let keys { try await users.enter(wish.userID, key: order.userID, app: order.appID, keys) }
+        if let keys { try await users.enter(placement.userID, key: order.userID, app: order.appID, keys) }
         guard let (view, isNew) = try await ledger.place(order) else {
             throw Problem.tooManyOrders(retryAfterSeconds: Self.retryAfterSeconds)
         }
@@ -72,13 +72,13 @@ package struct OrderRoutes: Sendable {
         }
         // If the request names a purchase that has an order, that order is the answer, whatever it was placed for.
         let isOfPurchase = order.reservedFor.map { [view.transactionID, view.reservedFor].contains($0) } ?? false
-        if wish.idempotencyKey != nil, view.debounceKey != order.debounceKey, !isOfPurchase {
+        if placement.idempotencyKey != nil, view.debounceKey != order.debounceKey, !isOfPurchase {
             throw Problem.conflict("idempotency_key", "was sent with another order", field: "idempotencyKey")
         }
         (isNew ? placed : repeated).increment()
         return Response(
-            json: try await shown([view], to: caller, of: wish.appID)[0].json(
-                isRepeated: !isNew, priceDiffers: wish.priceDiffers(from: view.price), ignored: wish.ignored),
+            json: try await shown([view], to: caller, of: placement.appID)[0].json(
+                isRepeated: !isNew, priceDiffers: placement.priceDiffers(from: view.price), ignored: placement.ignored),
             status: isNew ? .created : .ok)
     }
 

@@ -69,11 +69,11 @@ package struct TokenRoutes: Sendable {
         if let keys = configuration.current.userKeys {
             try await users.enter(user.id, key: user.key, app: user.appID, keys)
         }
-        let wish = Statements.TokenWish(appID: user.appID, userID: user.key, token: token)
+        let registration = Statements.TokenRequest(appID: user.appID, userID: user.key, token: token)
         let statement = source == .issued ? Statements.issueToken : Statements.registerToken
         // The statement runs twice: only the second run sees a row that another session inserts at the same time.
         for _ in 0..<2 {
-            if let row = try await ledger.run(statement, wish).first { return row }
+            if let row = try await ledger.run(statement, registration).first { return row }
         }
         return nil
     }

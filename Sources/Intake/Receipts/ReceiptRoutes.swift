@@ -33,7 +33,7 @@ package struct ReceiptRoutes: Sendable {
     private let authenticator: Authenticator
     private let users: UserRegister
     private let quota: UserQuota
-    private let rings = UserShares.receiptsAtOnce
+    private let shares = UserShares.receiptsAtOnce
     private let records: RecordApps
     private let longPoll: LongPoll
     private let bodies: BodyReader
@@ -149,7 +149,7 @@ package struct ReceiptRoutes: Sendable {
                     submission.lane = await lane(of: submission, by: policy)
                 }
                 if let user = submission.user {
-                    submission.waitsForTurn = !rings.take(of: user.key, app: user.appID, at: .now)
+                    submission.waitsForTurn = !shares.take(of: user.key, app: user.appID, at: .now)
                 }
                 accepted.append((place, request, submission))
             } catch {

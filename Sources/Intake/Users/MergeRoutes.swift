@@ -53,9 +53,11 @@ package struct MergeRoutes: Sendable {
         let key = configuration.userKeys?.key(of: into, app: user.appID) ?? into
         // The register gets the user before the merge, so that a worker can give nothing to a key that nobody can read.
         if let keys = configuration.userKeys { try await users.enter(into, key: key, app: user.appID, keys) }
-        let wish = Statements.Merge(
+        let question = Statements.Merge(
             UserName(appID: user.appID, key: user.key), into: key, actor: caller.name)
-        guard let outcome = try await ledger.run(Statements.mergeUsers, wish).first else { throw Problem.unavailable() }
+        guard let outcome = try await ledger.run(Statements.mergeUsers, question).first else {
+            throw Problem.unavailable()
+        }
         try Self.check(outcome)
         if outcome == .merged {
             Counter(label: "makegood_users_merged_total").increment()

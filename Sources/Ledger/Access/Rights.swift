@@ -110,8 +110,8 @@ package struct Rights: Sendable {
                 // Ingest serves GET …/explain and …/purchases.
                 .ingest: timelinesOfGrants,
                 .worker: [.select, .insert],
-                .scheduler: booksOfGrants + [.select("product_id", "environment", "goods", "quantity")],
-                .support: booksOfGrants + timelinesOfGrants + [.select("environment")],
+                .scheduler: invariantsOfGrants + [.select("product_id", "environment", "goods", "quantity")],
+                .support: invariantsOfGrants + timelinesOfGrants + [.select("environment")],
             ]),
         table(
             "outcomes",
@@ -129,7 +129,7 @@ package struct Rights: Sendable {
         table(
             "attempts",
             [
-                .ingest: [.select], .worker: [.insert, .select("receipt_id", "code")], .scheduler: booksOfAttempts,
+                .ingest: [.select], .worker: [.insert, .select("receipt_id", "code")], .scheduler: invariantsOfAttempts,
                 .support: [.select],
             ]),
         table(
@@ -324,9 +324,9 @@ package struct Rights: Sendable {
         table(
             "provisional_grants",
             [
-                .ingest: booksOfProvisionalGrants,
+                .ingest: invariantsOfProvisionalGrants,
                 .worker: [.select, .insert, .update("granted_at", "confirmed_at", "revoked_at", "event_id")],
-                .scheduler: booksOfProvisionalGrants, .support: booksOfProvisionalGrants,
+                .scheduler: invariantsOfProvisionalGrants, .support: invariantsOfProvisionalGrants,
             ]),
         table("goods_by_day", [.scheduler: [.select, .insert, .update("granted", "units")]]),
         table(
@@ -423,7 +423,7 @@ package struct Rights: Sendable {
     ]
 
     /// The columns that the invariants compare (Operations/Invariants).
-    private static let booksOfGrants = [
+    private static let invariantsOfGrants = [
         Right.select(
             "transaction_id", "purchase_key", "period_key", "receipt_id", "app_id", "user_id", "binding_source",
             "granted_at", "order_id")
@@ -448,10 +448,10 @@ package struct Rights: Sendable {
             "app_id", "environment", "original_transaction_id", "purchased_at", "transaction_id", "user_id",
             "binding_source", "move", "decided_at")
     ]
-    private static let booksOfProvisionalGrants = [
+    private static let invariantsOfProvisionalGrants = [
         Right.select("transaction_id", "receipt_id", "app_id", "event_id", "granted_at", "confirmed_at", "revoked_at")
     ]
-    private static let booksOfAttempts = [Right.select("receipt_id", "attempt", "at", "reason")]
+    private static let invariantsOfAttempts = [Right.select("receipt_id", "attempt", "at", "reason")]
     private static let ownersOfOrders = [
         Right.select("id", "app_id", "user_id", "placed_at")
     ]

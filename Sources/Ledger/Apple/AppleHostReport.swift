@@ -2,7 +2,7 @@ package import AppStore
 
 /// The state of one of Apple's hosts as one process sees it: a row of `apple_hosts`, and three metrics.
 package struct AppleHostReport: Sendable, Equatable {
-    package enum BreakerWord: String, Sendable {
+    package enum BreakerState: String, Sendable {
         case closed
         case halfOpen = "half_open"
         case open
@@ -18,7 +18,7 @@ package struct AppleHostReport: Sendable, Equatable {
     }
 
     package let host: AppleHost
-    package let breaker: BreakerWord
+    package let breaker: BreakerState
     /// The time until the next probe; zero unless open.
     package let probeIn: Duration
     package let concurrencyLimit: Int
@@ -27,7 +27,7 @@ package struct AppleHostReport: Sendable, Equatable {
     package let calls: Int
 
     package init(
-        host: AppleHost, breaker: BreakerWord, probeIn: Duration, concurrencyLimit: Int, inFlight: Int, calls: Int
+        host: AppleHost, breaker: BreakerState, probeIn: Duration, concurrencyLimit: Int, inFlight: Int, calls: Int
     ) {
         self.host = host
         self.breaker = breaker

@@ -10,7 +10,7 @@ extension Statements {
     /// How many tokens one user is issued in a UTC day.
     package static let installationTokensPerUserMax = 20
 
-    package struct InstallationWish: Sendable {
+    package struct InstallationRequest: Sendable {
         package var appID: String
         /// The id of a new installation; ignored where the shown token leads to an installation.
         package var id: String
@@ -33,7 +33,7 @@ extension Statements {
     /// Issues a token: to the installation whose token is shown, whose older tokens then end, or to a new installation.
     /// A client that shows a token which does not count any more gets a new installation, so that a client that lost
     /// everything is not stuck. No row: the user has reached the day's limit.
-    package static let issueInstallationToken = Statement<InstallationWish, Bool>(
+    package static let issueInstallationToken = Statement<InstallationRequest, Bool>(
         "installations.issue",
         """
         with allowed as materialized (

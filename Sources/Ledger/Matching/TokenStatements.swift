@@ -18,7 +18,7 @@ package struct UserToken: Sendable, Equatable {
 }
 
 extension Statements {
-    package struct TokenWish: Sendable {
+    package struct TokenRequest: Sendable {
         package var appID: String
         package var userID: String
         /// The token to register; or the token to issue if the user has none.
@@ -36,7 +36,7 @@ extension Statements {
 
     /// Registers a token, or returns the one that is there with its user. No row: the user has too many, or another
     /// request registers it at this moment.
-    package static let registerToken = Statement<TokenWish, UserToken>(
+    package static let registerToken = Statement<TokenRequest, UserToken>(
         "tokens.register",
         """
         with new as (
@@ -52,7 +52,7 @@ extension Statements {
         bind: { [.text($0.appID), .uuid($0.token), .text($0.userID)] }, read: readToken)
 
     /// Issues a token, or returns the one that the user has. No row: another request issues one at this moment.
-    package static let issueToken = Statement<TokenWish, UserToken>(
+    package static let issueToken = Statement<TokenRequest, UserToken>(
         "tokens.issue",
         """
         with new as (

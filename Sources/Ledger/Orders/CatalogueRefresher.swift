@@ -11,7 +11,7 @@ import Synchronization
 package final class CatalogueRefresher: Service {
     package static let refreshInterval: Duration = .seconds(1)
 
-    private struct Board {
+    private struct State {
         /// Nil: nothing was read yet.
         var applied: [String: Catalogue]?
         /// The revisions in force that this program cannot read.
@@ -24,7 +24,7 @@ package final class CatalogueRefresher: Service {
     /// Called with the changes before they count here: the part that judges purchases uses them first.
     private let onChange: Change?
     private let logger: Logger
-    private let board = Mutex(Board())
+    private let state = Mutex(State())
 
     /// Takes the catalogues that changed, and the apps whose catalogue cannot be read; `isFirst`: nothing was read
     /// before.
@@ -51,7 +51,7 @@ package final class CatalogueRefresher: Service {
     /// the catalogue before it nor by the configuration alone. The process logs that once.
     package func refresh() async throws(LedgerError) {
         let revisions = try await ledger.run(Statements.catalogueRevisions, ())
-        let (known, doubted) = board.withLock { ($0.applied?.mapValues(\.revision) ?? [:], $0.unreadable) }
+        let (known, doubted) = state.withLock { ($0.applied?.mapValues(\.revision) ?? [:], $0.unreadable) }
         var changed: [String: Catalogue] = [:]
         var unreadable: [String: Int] = [:]
         for row in revisions where known[row.appID] != row.revision {
@@ -70,14 +70,14 @@ package final class CatalogueRefresher: Service {
             }
         }
         // First, so that the next refresh does again what fails here.
-        let isFirst = board.withLock { $0.applied == nil }
+        let isFirst = state.withLock { $0.applied == nil }
         if !changed.isEmpty || unreadable != doubted {
             try await onChange?(changed, Set(unreadable.keys), isFirst)
         }
-        board.withLock { board in
-            board.applied = (board.applied ?? [:]).merging(changed) { $1 }
-            board.unreadable = unreadable
-            for app in changed.keys { board.merged[app] = nil }
+        state.withLock { state in
+            state.applied = (state.applied ?? [:]).merging(changed) { $1 }
+            state.unreadable = unreadable
+            for app in changed.keys { state.merged[app] = nil }
         }
     }
 
@@ -86,13 +86,13 @@ package final class CatalogueRefresher: Service {
     /// - Throws: no catalogue could be read so far, or not the one in force: half a catalogue promises what is not
     ///   sold.
     package func catalogue(of app: AppConfiguration) async throws(LedgerError) -> Catalogue {
-        if board.withLock({ $0.applied == nil }) { try await refresh() }
-        if board.withLock({ $0.unreadable[app.id] != nil }) { throw .unavailable(.unavailable) }
-        return board.withLock { board in
-            if let merged = board.merged[app.id], merged.configuration == app.hash { return merged.catalogue }
-            let own = board.applied?[app.id] ?? Catalogue(products: [])
+        if state.withLock({ $0.applied == nil }) { try await refresh() }
+        if state.withLock({ $0.unreadable[app.id] != nil }) { throw .unavailable(.unavailable) }
+        return state.withLock { state in
+            if let merged = state.merged[app.id], merged.configuration == app.hash { return merged.catalogue }
+            let own = state.applied?[app.id] ?? Catalogue(products: [])
             let catalogue = own.completed(by: app.policy.catalogue)
-            board.merged[app.id] = (app.hash, catalogue)
+            state.merged[app.id] = (app.hash, catalogue)
             return catalogue
         }
     }

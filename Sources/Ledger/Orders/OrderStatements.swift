@@ -31,7 +31,7 @@ extension Statements {
     package static let placeOrders = Statement<[NewOrder], (id: UUID, placement: Placement?)>(
         "orders.place",
         """
-        with wish as (
+        with requested as (
           select i.*, (now() at time zone 'UTC')::date as today
           from unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::int[], $7::text[], $8::text[],
             $9::text[], $10::jsonb[], $11::jsonb[], $12::int8[], $13::text[], $14::int8[], $15::float8[], $16::jsonb[],
@@ -47,7 +47,7 @@ extension Statements {
               select o.place from orders o
               where o.app_id = i.app and o.user_id = i.usr and o.placed_on = i.today and o.place is not null
               order by o.place desc limit 1), 0) as place
-          from (select *, (row_number() over (partition by app, usr order by id))::int as of_user from wish) i),
+          from (select *, (row_number() over (partition by app, usr order by id))::int as of_user from requested) i),
         first as (
           \(insertOrders) where i.of_user = 1 and i.place <= \(ordersPerUserMax)
           order by i.app, i.usr
@@ -232,8 +232,8 @@ extension Statements {
         """
     private static let orderColumnCount = 23
 
-    /// SQL: the orders `o` of the same user for the purchase of a wish `i`: the order that the purchase was bound to,
-    /// and orders that the user asked for by that purchase before, under whatever key.
+    /// SQL: the orders `o` of the same user for the purchase of a request `i`: the order that the purchase was bound
+    /// to, and orders that the user asked for by that purchase before, under whatever key.
     private static let ordersOfReserved = """
         (select order_id as id from grants where transaction_id = i.reserved
               union all (select id from orders where reserved_for = i.reserved order by placed_at, id limit 16)) g
@@ -303,8 +303,8 @@ enum OrderBatch {
     /// The most rounds of one batch. Each round places some of a user's orders, in this process or in another one.
     private static let roundsMax = 32
 
-    /// Places a batch, and returns the order that now counts for each wish, and whether it is this one; nil: its user
-    /// has placed too many.
+    /// Places a batch, and returns the order that now counts for each of them, and whether it is this one; nil: its
+    /// user has placed too many.
     ///
     /// - Throws: also where other processes placed orders of these users in every round. The orders that are left are
     ///   not placed; the caller may ask for all orders again.

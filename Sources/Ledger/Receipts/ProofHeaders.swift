@@ -21,7 +21,7 @@ package final class ProofHeaders: Sendable {
 
     /// How often a header must come before it is shared, while a process shares `few` headers or less: Apple uses one
     /// or two at a time.
-    static let sightingsMin = 4
+    static let occurrencesMin = 4
     static let few = 4
     /// How many shared headers a process looks for. A new one replaces the one that came least recently.
     static let sharedMax = 16
@@ -63,12 +63,12 @@ package final class ProofHeaders: Sendable {
                 Self.bytes.contains(payload.utf8.distance(from: payload.startIndex, to: dot))
             else { return nil }
             let text = String(payload[...dot])
-            let sightings = state.candidates[text, default: 0] + 1
-            guard sightings >= Self.sightingsMin * max(1, state.sharedEver - Self.few + 1) else {
+            let occurrences = state.candidates[text, default: 0] + 1
+            guard occurrences >= Self.occurrencesMin * max(1, state.sharedEver - Self.few + 1) else {
                 if state.candidates.count >= Self.candidatesMax {
                     state.candidates = state.candidates.mapValues { $0 / 2 }.filter { $0.value > 0 }
                 }
-                state.candidates[text] = sightings
+                state.candidates[text] = occurrences
                 return nil
             }
             state.candidates[text] = nil

@@ -163,7 +163,7 @@ struct AppleUpdateRunner: Sendable {
 
     private func backoff(_ appleUpdate: ClaimedAppleUpdate) -> Duration {
         switch ledger.schedule.wait(afterAttempts: appleUpdate.attempt, random: Double.random(in: 0..<1)) {
-        case .rung(let rung): ledger.schedule.delay(ofRung: rung)
+        case .retryQueue(let index): ledger.schedule.delay(ofRetryQueue: index)
         case .row(let wait): wait
         }
     }

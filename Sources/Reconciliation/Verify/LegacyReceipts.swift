@@ -30,7 +30,7 @@ extension ReceiptVerifier {
                     if let known = try await judgePast(reading, of: receipt, for: app) { return known }
                     return try await askVerifyReceipt(base64, reading, of: receipt, for: app)
                 case .serverApi:
-                    return try await askServerAPI(base64, of: receipt, for: app, butFor: unheard(by: refusals))
+                    return try await askServerAPI(base64, of: receipt, for: app, butFor: unreached(by: refusals))
                 case .local:
                     let reading = await read(base64, of: receipt, for: app)
                     let asked = refusals.last { $0.fate != .hold(.credentialsMissing) }
@@ -44,37 +44,38 @@ extension ReceiptVerifier {
             } catch {
                 refusals.append(error)
                 if !error.fate.leavesItToOthers {
-                    return try await bridge(refusals, of: receipt, for: app, otherwise: error)
+                    return try await giveOnTrust(refusals, of: receipt, for: app, otherwise: error)
                 }
             }
         }
         let refusal = refusals.first(where: \.isTry) ?? refusals.first ?? AppleRefusal(.hold(.credentialsMissing))
-        return try await bridge(refusals, of: receipt, for: app, otherwise: refusal)
+        return try await giveOnTrust(refusals, of: receipt, for: app, otherwise: refusal)
     }
 
     // MARK: Apple is away
 
-    private func bridge(
+    private func giveOnTrust(
         _ refusals: [AppleRefusal], of receipt: StoredReceipt, for app: AppServices, otherwise refusal: AppleRefusal
     ) async throws(AppleRefusal) -> Examination {
-        let ids = unheard(by: refusals) ?? []
-        let entries = refusals.lazy.map(\.unheard.entries).first { !$0.isEmpty } ?? []
-        return try await bridge(
-            Unheard(entries: entries, ids: ids), of: receipt, for: app, otherwise: examination(of: refusal))
+        let ids = unreached(by: refusals) ?? []
+        let entries = refusals.lazy.map(\.unreached.entries).first { !$0.isEmpty } ?? []
+        return try await giveOnTrust(
+            Unreached(entries: entries, ids: ids), of: receipt, for: app, otherwise: examination(of: refusal))
     }
 
     /// The ids of the purchases about which none of the services could be reached. Nil: there was no service to ask.
-    private func unheard(by refusals: [AppleRefusal]) -> Set<String>? {
-        let asked = refusals.filter { $0.fate != .hold(.credentialsMissing) }.map(\.unheard.ids)
+    private func unreached(by refusals: [AppleRefusal]) -> Set<String>? {
+        let asked = refusals.filter { $0.fate != .hold(.credentialsMissing) }.map(\.unreached.ids)
         return asked.first.map { asked.dropFirst().reduce($0) { $0.intersection($1) } }
     }
 
     /// The receipt's purchases about which Apple would be asked one by one.
-    private func unheard(_ reading: LocalReading, of receipt: StoredReceipt, for app: AppServices) async -> Unheard {
+    private func unreached(_ reading: LocalReading, of receipt: StoredReceipt, for app: AppServices) async -> Unreached
+    {
         guard app.policy.provisional != nil, case .purchases(let listed, _) = reading,
             let known = try? await plan(listed, of: receipt, for: app)
-        else { return Unheard() }
-        return Unheard(known.plan)
+        else { return Unreached() }
+        return Unreached(known.plan)
     }
 
     /// Whether the receipt must move to Apple's lane, because only there a receipt waits for Apple.
@@ -86,7 +87,7 @@ extension ReceiptVerifier {
     ) throws(AppleRefusal) -> Bool {
         guard receipt.lane != .apple else { return false }
         guard var refusal = appleGateway.absence(of: service, for: app) else { return true }
-        if refusal.isOutage, let plan { refusal.unheard = Unheard(plan) }
+        if refusal.isOutage, let plan { refusal.unreached = Unreached(plan) }
         throw refusal
     }
 
@@ -129,8 +130,8 @@ extension ReceiptVerifier {
         }
         do throws(AppleRefusal) {
             if try needsReroute(receipt, for: .verifyReceipt, of: app) { return .reroute }
-            if let verified = heard.answer(about: receipt.id) {
-                return try await hear(verified, [], of: receipt, for: app)
+            if let verified = answers.answer(about: receipt.id) {
+                return try await judgeAndKeep(verified, [], of: receipt, for: app)
             }
             let (verified, calls) = try await appleGateway.ask(.verifyReceipt, for: app) { () throws(AppStoreFailure) in
                 let verified = try await client.verify(base64)
@@ -139,7 +140,7 @@ extension ReceiptVerifier {
                 // Only receipts with subscriptions need the secret.
                 $0.latestReceiptInfo != nil
             }
-            return try await hear(verified, calls, of: receipt, for: app)
+            return try await judgeAndKeep(verified, calls, of: receipt, for: app)
         } catch {
             if case .whole(let decision) = reading, decision == .rejected(.malformed),
                 try await isMalformedForGood(receipt, after: error.calls)
@@ -147,7 +148,7 @@ extension ReceiptVerifier {
                 return .finding(.receipt(decision))
             }
             var refusal = error
-            if error.isOutage { refusal.unheard = await unheard(reading, of: receipt, for: app) }
+            if error.isOutage { refusal.unreached = await unreached(reading, of: receipt, for: app) }
             throw refusal
         }
     }
@@ -164,18 +165,22 @@ extension ReceiptVerifier {
     }
 
     /// Judges by verifyReceipt's answer, and keeps the answer for as long as the receipt waits for another service.
-    private func hear(
+    private func judgeAndKeep(
         _ verified: VerifiedReceipt, _ calls: [ServiceCall], of receipt: StoredReceipt, for app: AppServices
     ) async throws(AppleRefusal) -> Examination {
         do throws(AppleRefusal) {
             let examination = try await judge(verified, calls, of: receipt, for: app)
             switch examination {
-            case .postpone, .partly(_, .postpone): heard.note(verified, about: receipt.id)
-            default: heard.forget(receipt.id)
+            case .postpone, .partly(_, .postpone): answers.note(verified, about: receipt.id)
+            default: answers.forget(receipt.id)
             }
             return examination
         } catch {
-            if case .postpone = error.fate { heard.note(verified, about: receipt.id) } else { heard.forget(receipt.id) }
+            if case .postpone = error.fate {
+                answers.note(verified, about: receipt.id)
+            } else {
+                answers.forget(receipt.id)
+            }
             throw error
         }
     }
@@ -198,7 +203,7 @@ extension ReceiptVerifier {
             return try await decide(transactions, of: receipt, for: app)
         }
         return try await confirm(
-            transactions, in: verified.environment, of: receipt, for: app, butFor: [], isAppleWord: true)
+            transactions, in: verified.environment, of: receipt, for: app, butFor: [], isCurrent: true)
     }
 
     /// Whether a purchase that would be granted must wait for its signed transaction. A legacy receipt shows no token
@@ -295,11 +300,11 @@ extension ReceiptVerifier {
     /// Asks Apple about those purchases of a verified receipt that would be granted and are not known well enough. A
     /// purchase that can be granted is granted at once, whatever the receipt's other purchases wait for.
     ///
-    /// - Parameter isAppleWord: whether the list is Apple's answer of now, not of the day the receipt was made. A
+    /// - Parameter isCurrent: whether the list is Apple's answer of now, not of the day the receipt was made. A
     ///   purchase that the Server API never finds is then judged by the list.
     private func confirm(
         _ listed: [Transaction], in environment: StoreEnvironment, of receipt: StoredReceipt, for app: AppServices,
-        butFor ids: Set<String>?, isAppleWord: Bool = false
+        butFor ids: Set<String>?, isCurrent: Bool = false
     ) async throws(AppleRefusal) -> Examination {
         let (plan, purchases, judge) = try await plan(listed, of: receipt, for: app)
         guard !plan.asked.isEmpty else { return .finding(.transactions(judge.settled(plan.judged))) }
@@ -310,7 +315,7 @@ extension ReceiptVerifier {
             for purchase in plan.asked {
                 group.addTask {
                     let found = await lookUp(purchase, of: receipt, for: app, in: environment)
-                    guard isAppleWord, case .failure(let refusal) = found, refusal.fate == .retry(.notFoundYet),
+                    guard isCurrent, case .failure(let refusal) = found, refusal.fate == .retry(.notFoundYet),
                         isNotFoundForGood(receipt, after: refusal.calls)
                     else { return (purchase, found) }
                     return (purchase, .success(purchase.current))
@@ -333,9 +338,9 @@ extension ReceiptVerifier {
         let informed = try await self.judge(
             of: purchases.map { found[$0.listed.id] ?? $0.current }, in: receipt, for: app)
         let otherwise = try round.examination(by: informed)
-        var unheard = round.unheard(by: informed)
-        if let ids { unheard.ids.formIntersection(ids) }
-        return try await bridge(unheard, of: receipt, for: app, otherwise: otherwise)
+        var unreached = round.unreached(by: informed)
+        if let ids { unreached.ids.formIntersection(ids) }
+        return try await giveOnTrust(unreached, of: receipt, for: app, otherwise: otherwise)
     }
 
     /// The questions to Apple, from what is known of the listed purchases and of their owners.
@@ -377,11 +382,11 @@ extension ReceiptVerifier {
     }
 }
 
-extension Unheard {
+extension Unreached {
     /// All purchases that would have been looked up, for the case that no service could be asked at all.
     fileprivate init(_ plan: ReceiptPlan) {
         let open = (plan.asked + plan.waiting).map { $0.waiting(.appleUnavailable) }
-        self.init(entries: plan.judged + open, ids: Set(plan.asked.filter(\.isUnheard).map(\.listed.id)))
+        self.init(entries: plan.judged + open, ids: Set(plan.asked.filter(\.isUnreached).map(\.listed.id)))
     }
 }
 

@@ -22,13 +22,13 @@ struct LookUpRound {
     }
 
     /// The purchases about which Apple could not be reached, each by its own refusal.
-    func unheard(by judge: Judge) -> Unheard {
-        let ids = unanswered.filter { $0.refusal.isOutage && $0.purchase.isUnheard }.map(\.purchase.listed.id)
-        return Unheard(entries: entries(by: judge) + open, ids: Set(ids))
+    func unreached(by judge: Judge) -> Unreached {
+        let ids = unanswered.filter { $0.refusal.isOutage && $0.purchase.isUnreached }.map(\.purchase.listed.id)
+        return Unreached(entries: entries(by: judge) + open, ids: Set(ids))
     }
 
     /// The purchases that stay open. Only a question to Apple counts as an attempt, and only an attempt climbs the
-    /// retry ladder.
+    /// retry schedule.
     private var open: [Verdict.Entry] {
         let historyReason = if case .retry(let reason, _) = historyRest { reason } else { Reason.historyPending }
         return unanswered.map { purchase, refusal in
@@ -90,7 +90,7 @@ struct LookUpRound {
         // Nothing new to write: another strategy may do better.
         if let first, found.isEmpty, !entries.contains(where: isGrant) {
             var refusal = first.refusal
-            refusal.unheard = unheard(by: judge)
+            refusal.unreached = unreached(by: judge)
             throw refusal
         }
         let open = open

@@ -142,7 +142,7 @@ struct ReceiptProcessor: Sendable {
         _ examination: Examination, of receipt: StoredReceipt, for app: AppServices
     ) async throws(LedgerError) {
         switch examination {
-        case .bridge(let entries, let others, let otherwise):
+        case .provisional(let entries, let others, let otherwise):
             var receipt = receipt
             if try await trust(entries, beside: others, of: receipt, for: app) { receipt.isOnTrust = true }
             CrashPoint.afterTrustBeforeRow.reached()
@@ -200,12 +200,13 @@ struct ReceiptProcessor: Sendable {
         let wait = ledger.schedule.wait(afterAttempts: receipt.attempt, random: Double.random(in: 0..<1))
         let settlement = try await write(
             finding, for: receipt, of: app, dueIn: ledger.schedule.dueIn(wait, lane: .apple), call: call)
-        // First the row, then the fresh pointer, then the ack. Parked rows and waits beyond the ladder have no message.
-        guard case .rung(let rung) = wait, let settlement, settlement.state == .received else { return }
-        CrashPoint.afterRowBeforeRung.reached()
+        // First the row, then the fresh pointer, then the ack. Parked rows and waits after the retry queues have no
+        // message.
+        guard case .retryQueue(let index) = wait, let settlement, settlement.state == .received else { return }
+        CrashPoint.afterRowBeforeRetry.reached()
         do {
             try await workQueue.publish(
-                Pointer(receiptID: receipt.id, attempt: settlement.attempt), to: workQueue.queues.retry(rung: rung))
+                Pointer(receiptID: receipt.id, attempt: settlement.attempt), to: workQueue.queues.retry(index))
         } catch {
             logger.debug("retry waits for its due time", metadata: LogKeys.receipt(receipt.id))
         }
@@ -244,7 +245,7 @@ struct ReceiptProcessor: Sendable {
         if receipt.isOnTrust { return ledger.schedule.confirmDelay(age: age) }
         // For a bare id this old, more time alone changes nothing.
         return receipt.isBareID && receipt.isOld(by: ledger.schedule)
-            ? ledger.schedule.netDelay(random: .random(in: 0..<1)) : ledger.schedule.heldDelay(age: age)
+            ? ledger.schedule.fallbackDelay(random: .random(in: 0..<1)) : ledger.schedule.heldDelay(age: age)
     }
 
     /// The delay of a receipt that is held. A receipt that waits for the configuration or a person, and was found so
@@ -254,7 +255,7 @@ struct ReceiptProcessor: Sendable {
         guard finding.waitsForConfiguration, receipt.state == .held || finding.isOfShadow else {
             return heldDelay(receipt)
         }
-        return ledger.schedule.netDelay(random: .random(in: 0..<1))
+        return ledger.schedule.fallbackDelay(random: .random(in: 0..<1))
     }
 
     /// Wakes the row if its configuration has changed: another process may have taken a new configuration and woken
@@ -299,7 +300,7 @@ struct ReceiptProcessor: Sendable {
             // The row is locked, or a statement that ours could not see has decided it; the row says which.
             let current = try await ledger.patiently { () throws(LedgerError) in try await ledger.fetch(receipt.id) }
             guard let current, !current.state.isEnded, current.attempt == receipt.attempt else { return nil }
-            if current.lines != receipt.lines, finding.hangsOnWords {
+            if current.lines != receipt.lines, finding.dependsOnLines {
                 // The posts say something else now, and Apple was not asked about what was held. The receipt is judged
                 // from the start.
                 workQueue.publish(Pointer(receiptID: current.id, attempt: current.attempt), lane: current.lane)
@@ -396,19 +397,19 @@ struct ReceiptProcessor: Sendable {
         _ finding: Verdict.Finding, of receipt: StoredReceipt, for app: AppServices
     ) async throws(LedgerError) -> Verdict.Finding {
         guard receipt.isOnTrust else {
-            return try await shade(finding, of: receipt, for: app)
+            return try await holdInShadow(finding, of: receipt, for: app)
         }
         let trusted = TrustedReceipt(
             try await ledger.patiently { () throws(LedgerError) in
                 try await ledger.run(Statements.undecidedPurchases, receipt.id)
             })
-        return try await shade(trusted.reading(finding), of: receipt, for: app, except: trusted.given)
+        return try await holdInShadow(trusted.reading(finding), of: receipt, for: app, except: trusted.given)
     }
 
     /// In shadow, records what would be given, and holds it (`AppPolicy/Mode`).
     ///
     /// - Parameter given: purchases that were given on trust before the app was in shadow.
-    private func shade(
+    private func holdInShadow(
         _ finding: Verdict.Finding, of receipt: StoredReceipt, for app: AppServices, except given: Set<String> = []
     ) async throws(LedgerError) -> Verdict.Finding {
         guard app.policy.mode == .shadow, case .transactions(let entries) = finding else { return finding }

@@ -11,7 +11,7 @@ package indirect enum Examination: Sendable {
     /// Apple cannot be reached, and policy may give these purchases before Apple has confirmed them: each would be
     /// granted. `beside` holds the receipt's other purchases as they stand; none of them is a grant. Whether or not any
     /// purchase is given, the receipt goes on with `otherwise`.
-    case bridge([Verdict.Entry], beside: [Verdict.Entry], otherwise: Examination)
+    case provisional([Verdict.Entry], beside: [Verdict.Entry], otherwise: Examination)
     /// Apple was asked and gave no usable answer: an attempt.
     case retry(Reason, call: Verdict.Call?)
     /// Apple was not asked, or told us to wait: no attempt.
@@ -44,7 +44,7 @@ package struct ReceiptVerifier: Sendable {
     let appleGateway: AppleGateway
     let ledger: Ledger
     let schedule: RetrySchedule
-    let heard = VerifyReceiptCache()
+    let answers = VerifyReceiptCache()
     let installations = InstallationRegister()
 
     package init(appleGateway: AppleGateway, ledger: Ledger, schedule: RetrySchedule) {
@@ -182,9 +182,9 @@ package struct ReceiptVerifier: Sendable {
             // Apple signed this id. If Apple now calls it invalid, that is no proof against the purchase (P14).
             guard case .reject(.invalidTransactionID) = error.fate else {
                 let entry = Verdict.Entry(transaction: transaction, decision: .open(.appleUnavailable))
-                let isUnheard = error.isOutage && !receipt.isOnTrust
-                return try await bridge(
-                    Unheard(entries: [entry], ids: isUnheard ? [transaction.id] : []), of: receipt, for: app,
+                let isUnreached = error.isOutage && !receipt.isOnTrust
+                return try await giveOnTrust(
+                    Unreached(entries: [entry], ids: isUnreached ? [transaction.id] : []), of: receipt, for: app,
                     otherwise: examination(of: error))
             }
             throw AppleRefusal(.retry(.appleAnswer), calls: error.calls)
@@ -196,16 +196,16 @@ package struct ReceiptVerifier: Sendable {
     /// What follows for purchases that were verified here and about which Apple could not be reached. A purchase may be
     /// given on trust if it would be granted to its poster after Apple's confirmation (B10). An answer of Apple's about
     /// a purchase, a limit of Apple's, and a refusal of our credentials are no outage.
-    func bridge(
-        _ unheard: Unheard, of receipt: StoredReceipt, for app: AppServices, otherwise: Examination
+    func giveOnTrust(
+        _ unreached: Unreached, of receipt: StoredReceipt, for app: AppServices, otherwise: Examination
     ) async throws(AppleRefusal) -> Examination {
-        guard app.policy.provisional != nil, !unheard.ids.isEmpty else { return otherwise }
-        let judge = try await judge(of: unheard.entries.map(\.transaction), in: receipt, for: app)
+        guard app.policy.provisional != nil, !unreached.ids.isEmpty else { return otherwise }
+        let judge = try await judge(of: unreached.entries.map(\.transaction), in: receipt, for: app)
         var given: [Verdict.Entry] = []
         var others: [Verdict.Entry] = []
-        for entry in unheard.entries {
+        for entry in unreached.entries {
             let wanted = judge.judge(entry.transaction)
-            if unheard.ids.contains(entry.transaction.id),
+            if unreached.ids.contains(entry.transaction.id),
                 app.policy.mayBeProvisional(wanted, posterID: receipt.userID)
             {
                 given.append(wanted)
@@ -217,7 +217,7 @@ package struct ReceiptVerifier: Sendable {
             }
         }
         return given.isEmpty
-            ? otherwise : .bridge(judge.settled(given), beside: others, otherwise: otherwise)
+            ? otherwise : .provisional(judge.settled(given), beside: others, otherwise: otherwise)
     }
 
     // MARK: Questions

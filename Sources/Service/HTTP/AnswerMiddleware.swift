@@ -15,15 +15,15 @@ package struct AnswerMiddleware: RouterMiddleware {
     private static let unreadBytesMax = 64 << 10
 
     private let health: Health
-    private let gate: ConnectionLimit
+    private let connections: ConnectionLimit
     private let logger: Logger
     private let security: SecurityLog?
     private let metrics = HTTPMetrics()
 
     /// - Parameter security: told of every problem that bears on it; nil where callers need no credential.
-    package init(health: Health, gate: ConnectionLimit, logger: Logger, security: SecurityLog? = nil) {
+    package init(health: Health, connections: ConnectionLimit, logger: Logger, security: SecurityLog? = nil) {
         self.health = health
-        self.gate = gate
+        self.connections = connections
         self.logger = logger
         self.security = security
     }
@@ -63,7 +63,7 @@ package struct AnswerMiddleware: RouterMiddleware {
         response.headers[.xContentTypeOptions] = "nosniff"
         response.headers[.requestID] = requestID
         response.headers[.traceparent] = trace?.traceparent
-        if health.isDraining || gate.isCrowded || Self.leavesMuchUnread(request, response.status) {
+        if health.isDraining || connections.isCrowded || Self.leavesMuchUnread(request, response.status) {
             response.headers[.connection] = "close"
             response.body = response.body.closing(context.channel)
         }

@@ -13,13 +13,13 @@ package enum HTTPLimits {
 
     /// - Parameters:
     ///   - requestLimit: how long a request's head may take to arrive.
-    ///   - gate: the listener's.
+    ///   - connections: the listener's.
     package static func http1(
-        requestLimit: Duration = RequestClock.limit, gate: ConnectionLimit
+        requestLimit: Duration = RequestClock.limit, connections: ConnectionLimit
     ) -> HTTP1Channel.Configuration {
         HTTP1Channel.Configuration(
             additionalChannelHandlers: [
-                MalformedRequestHandler(), RequestHeadTimeout(limit: requestLimit, gate: gate),
+                MalformedRequestHandler(), RequestHeadTimeout(limit: requestLimit, connections: connections),
             ],
             idleTimeout: idleTimeout,
             httpDecoderConfiguration: .init(

@@ -63,7 +63,7 @@ final class RequestHeadTimeout: ChannelDuplexHandler, RemovableChannelHandler {
 
     private let limit: TimeAmount
     private let firstByteLimit: TimeAmount
-    private let gate: ConnectionLimit
+    private let connections: ConnectionLimit
     private var connection: ConnectionLimit.Connection?
     /// When the first byte, or the rest of a head, must have come; nil: nothing is waited for.
     private var deadline: NIODeadline?
@@ -72,10 +72,10 @@ final class RequestHeadTimeout: ChannelDuplexHandler, RemovableChannelHandler {
     /// Requests whose answer has not ended.
     private var requests = 0
 
-    init(limit: Duration, gate: ConnectionLimit) {
+    init(limit: Duration, connections: ConnectionLimit) {
         self.limit = TimeAmount(limit)
         firstByteLimit = TimeAmount(min(limit, Self.firstByteMax))
-        self.gate = gate
+        self.connections = connections
     }
 
     func handlerAdded(context: ChannelHandlerContext) {
@@ -97,12 +97,12 @@ final class RequestHeadTimeout: ChannelDuplexHandler, RemovableChannelHandler {
         timer?.cancel()
         timer = nil
         connection?.clientLeft()
-        gate.forget(context.channel)
+        connections.forget(context.channel)
         context.fireChannelInactive()
     }
 
     /// The client closed its side. A client that only says that it sends no more is answered all the same, unless it
-    /// waits for a turn (`ListGate`).
+    /// waits for a turn (`ListLimiter`).
     func userInboundEventTriggered(context: ChannelHandlerContext, event: Any) {
         if case ChannelEvent.inputClosed? = event as? ChannelEvent { connection?.clientLeft() }
         context.fireUserInboundEventTriggered(event)
@@ -128,7 +128,7 @@ final class RequestHeadTimeout: ChannelDuplexHandler, RemovableChannelHandler {
 
     private func opened(_ context: ChannelHandlerContext) {
         guard connection == nil else { return }
-        connection = gate.remember(context.channel)
+        connection = connections.remember(context.channel)
         deadline = .now() + firstByteLimit
         startTimer(context)
     }
@@ -152,7 +152,7 @@ final class RequestHeadTimeout: ChannelDuplexHandler, RemovableChannelHandler {
     }
 
     private func timeIsUp(_ context: ChannelHandlerContext) {
-        gate.note(isSilent ? .silentConnection : .requestTime, of: context.remoteAddress)
+        connections.note(isSilent ? .silentConnection : .requestTime, of: context.remoteAddress)
         // An answer to an earlier request may be half written.
         guard !isSilent, requests == 0 else { return context.close(promise: nil) }
         let written = context.eventLoop.makePromise(of: Void.self)

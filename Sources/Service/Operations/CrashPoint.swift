@@ -19,7 +19,7 @@ package enum CrashPoint: String, CaseIterable, Sendable {
     /// Worker: a purchase is given on trust and the failed attempt not written.
     case afterTrustBeforeRow = "after_trust_before_row"
     /// Worker: the failed attempt is written and the message for the next one not sent.
-    case afterRowBeforeRung = "after_row_before_rung"
+    case afterRowBeforeRetry = "after_row_before_retry"
     /// Scheduler: rows are claimed and not published.
     case afterClaimBeforePublish = "after_claim_before_publish"
     /// Worker: Apple was told something about a decided purchase and that is not written.

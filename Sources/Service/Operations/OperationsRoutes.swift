@@ -54,7 +54,7 @@ package struct OperationsServer: Service {
     private let routes: OperationsRoutes
     private let host: String
     private let port: Int
-    private let gate: ConnectionLimit
+    private let connections: ConnectionLimit
     private let logger: Logger
     package let address = ListeningAddress()
 
@@ -65,7 +65,7 @@ package struct OperationsServer: Service {
         self.routes = routes
         self.host = host
         self.port = port
-        gate = ConnectionLimit(connectionsMax)
+        connections = ConnectionLimit(connectionsMax)
         self.logger = logger
     }
 
@@ -73,19 +73,19 @@ package struct OperationsServer: Service {
     package func run() async throws {
         defer { address.ended() }
         let router = Router(context: HTTPContext.self, options: .autoGenerateHeadEndpoints)
-        router.add(middleware: AnswerMiddleware(health: routes.health, gate: gate, logger: logger))
+        router.add(middleware: AnswerMiddleware(health: routes.health, connections: connections, logger: logger))
         routes.add(to: router)
         let application = Application(
-            router: router, server: .http1(configuration: HTTPLimits.http1(gate: gate)),
+            router: router, server: .http1(configuration: HTTPLimits.http1(connections: connections)),
             configuration: .init(
-                address: .hostname(host, port: port), reuseAddress: true, availableConnectionsDelegate: gate),
+                address: .hostname(host, port: port), reuseAddress: true, availableConnectionsDelegate: connections),
             onServerRunning: { [address, host, logger] channel in
                 let port = channel.localAddress?.port ?? 0
                 logger.info("operations listening", metadata: ["http.address": "\(host):\(port)"])
                 address.listening(port)
             },
             logger: logger.quiet)
-        async let _ = gate.run()
+        async let _ = connections.run()
         try await application.run()
     }
 }

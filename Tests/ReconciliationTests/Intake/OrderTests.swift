@@ -79,7 +79,7 @@ import Testing
         }
     }
 
-    @Test("S3-43, S2-12: frequent taps are one order; another wish, and a later one, is an order of its own")
+    @Test("S3-43, S2-12: frequent taps are one order; another order, and a later one, is an order of its own")
     func debounce() async throws {
         try await RunningIntake.run { intake in
             let user = Self.user()

@@ -81,7 +81,7 @@ import Testing
                 from orders where id = '\(bound.id)'
                 """)
             for user in ["u1", "u2"] {
-                let wish = Statements.TokenWish(appID: "game", userID: user, token: UUID())
+                let wish = Statements.TokenRequest(appID: "game", userID: user, token: UUID())
                 _ = try await lab.ledger.run(Statements.issueToken, wish)
                 try await lab.run(
                     """

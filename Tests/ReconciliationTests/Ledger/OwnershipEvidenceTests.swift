@@ -61,7 +61,8 @@ import Testing
                 let token = { (byte: UInt8) in Array(repeating: byte, count: 32) }
                 _ = try await lab.ledger.run(
                     Statements.issueInstallationToken,
-                    Statements.InstallationWish(appID: app, id: "i\(byte)", token: token(byte), shown: shown.map(token))
+                    Statements.InstallationRequest(
+                        appID: app, id: "i\(byte)", token: token(byte), shown: shown.map(token))
                 )
             }
             func installation(_ byte: UInt8) async throws -> String {
@@ -116,7 +117,7 @@ import Testing
             #expect(try await installationOfPost() == nil)
             _ = try await lab.ledger.run(
                 Statements.issueInstallationToken,
-                Statements.InstallationWish(appID: "game", id: "device", token: token))
+                Statements.InstallationRequest(appID: "game", id: "device", token: token))
             let late = try await place(2)
             #expect(try await installationOfPost() == "device")
             #expect(try await installationOfPost(app: "other") == nil, "the token is not that app's")

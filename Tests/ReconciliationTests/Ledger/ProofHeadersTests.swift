@@ -28,7 +28,7 @@ struct ProofHeadersTests {
             #expect(try await lab.ledger.insert(other))
             #expect(try await lab.number("select count(*) from proof_headers") == 1)
             let parts = try await lab.number("select count(*) from stored_payloads where header_sha256 is not null")
-            #expect(parts == posted.count + 1 - ProofHeaders.sightingsMin)
+            #expect(parts == posted.count + 1 - ProofHeaders.occurrencesMin)
             #expect(try await lab.number("select max(length(body)) from stored_payloads") > 3000)
             for submission in [other] + posted {
                 #expect(try await lab.ledger.fetch(submission.receiptID)?.proof == submission.proof)
@@ -99,8 +99,8 @@ struct ProofHeadersTests {
             (0..<count).map { _ in post(number) }.last ?? nil
         }
         for number in 0..<10_000 { #expect(post(number) == nil) }
-        #expect(posts(10_000, ProofHeaders.sightingsMin) != nil)
-        let shared = (0..<100).filter { posts($0, ProofHeaders.sightingsMin) != nil }
+        #expect(posts(10_000, ProofHeaders.occurrencesMin) != nil)
+        let shared = (0..<100).filter { posts($0, ProofHeaders.occurrencesMin) != nil }
         #expect(shared.count == ProofHeaders.few)
         // The header of Apple's new certificates comes again and again, among forgeries.
         for round in 0..<40 {

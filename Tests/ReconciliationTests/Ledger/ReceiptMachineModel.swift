@@ -48,17 +48,17 @@ struct MachineModel {
     mutating func settle(_ id: UUID, attempt: Int, lines: Int, _ finding: Verdict.Finding, signedAt: Int) {
         guard var row = rows[id], !row.state.isEnded, row.attempt == attempt, row.lines == lines else { return }
         var states: [(state: String, reason: String?)] = []
-        var isBridge = false
+        var isProvisional = false
         switch finding {
         case .transactions(let entries):
-            isBridge = entries.contains { if case .provisional = $0.decision { true } else { false } }
+            isProvisional = entries.contains { if case .provisional = $0.decision { true } else { false } }
             for entry in entries {
                 let outcome = judge(entry, for: id, signedAt: signedAt)
                 states.append(
                     outcome.state == "granted" ? (outcome.counts, outcome.reason) : (outcome.state, outcome.reason))
                 let before = row.outcomes[entry.transaction.id]
                 // Beside its grants, a verdict on trust writes only outcomes that had none before.
-                if isBridge, outcome.state != "granted", before != nil || outcome.state == "already_granted" {
+                if isProvisional, outcome.state != "granted", before != nil || outcome.state == "already_granted" {
                     continue
                 }
                 switch before {
@@ -93,7 +93,7 @@ struct MachineModel {
         }
         let order = ["open", "held", "granted", "already_granted", "rejected"]
         var first = order.first { word in states.contains { $0.state == word } } ?? "rejected"
-        if isBridge { first = "open" }
+        if isProvisional { first = "open" }
         let waits = waits(id)
         if waits, first != "open" { first = "held" }
         row.state = first == "open" ? .received : ReceiptState(rawValue: first)!
@@ -101,10 +101,10 @@ struct MachineModel {
             let reasons = states.filter { $0.state == first }.compactMap(\.reason)
             row.reason =
                 if waits, first == "open" || reasons.isEmpty { "unconfirmed" } else {
-                    isBridge ? "apple_unavailable" : reasons.min()
+                    isProvisional ? "apple_unavailable" : reasons.min()
                 }
         }
-        row.attempt += first == "open" && !isBridge ? 1 : 0
+        row.attempt += first == "open" && !isProvisional ? 1 : 0
         row.rescues = 0
         rows[id] = row
     }

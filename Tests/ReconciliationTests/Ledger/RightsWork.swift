@@ -50,7 +50,7 @@ extension RightsTests {
                     Statements.insertReceipts, .init(submissions: [submission], schedule: RetrySchedule()))
                 let proof = Proof.signedTransaction(String(repeating: "h", count: 3000) + ".b.s")
                 let headers = ProofHeaders()
-                for _ in 0..<ProofHeaders.sightingsMin { _ = headers.split(proof) }
+                for _ in 0..<ProofHeaders.occurrencesMin { _ = headers.split(proof) }
                 try await database.run(
                     Statements.insertReceipts,
                     .init(
@@ -84,10 +84,10 @@ extension RightsTests {
                 try await database.run(Statements.readCatalogue, CatalogueRevision(appID: "game", revision: 1))
                 let report = ClientReport(appID: "game", userID: "u1", orderID: order.id, kind: .failed, details: "{}")
                 #expect(try await database.run(Statements.storeReport, report).first?.orderID == order.id)
-                let token = Statements.TokenWish(appID: "game", userID: "u1", token: UUID())
+                let token = Statements.TokenRequest(appID: "game", userID: "u1", token: UUID())
                 #expect(try await database.run(Statements.registerToken, token).count == 1)
                 #expect(try await database.run(Statements.issueToken, token).isEmpty, "registered as it is")
-                let wish = Statements.InstallationWish(appID: "game", id: "i", token: Array(repeating: 1, count: 32))
+                let wish = Statements.InstallationRequest(appID: "game", id: "i", token: Array(repeating: 1, count: 32))
                 _ = try await database.run(Statements.issueInstallationToken, wish)
                 #expect(
                     try await database.run(Statements.revokeInstallation, (appID: "game", token: wish.token)) == ["i"])

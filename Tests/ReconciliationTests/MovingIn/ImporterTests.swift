@@ -223,7 +223,7 @@ import Testing
             #expect(try await lab.evidence(lab.question(renewal, by: "u9")).first?.chain?.userID == "u5")
 
             let (token, taken) = (UUID(), UUID())
-            let wish = Statements.TokenWish(appID: "game", userID: "u1", token: taken)
+            let wish = Statements.TokenRequest(appID: "game", userID: "u1", token: taken)
             _ = try await lab.database.run(Statements.registerToken, wish)
             let tokens = "token,userId\n\(token),u6\n\(taken),u2\n\(taken),u1\n"
             for (imported, there) in [(1, 1), (0, 2)] {

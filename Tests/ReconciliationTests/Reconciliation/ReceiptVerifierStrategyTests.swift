@@ -339,7 +339,7 @@ import Testing
                     $0.provisional = .init(perUserPerDay: 1, perAppPerDay: 1, purchasesMin: 0)
                     $0.products["coins"]?.isProvisional = true
                 }
-                #expect(await seen(row, trusting) == .bridge([id: .coins], .retry(.appleAnswer)), "\(strategies)")
+                #expect(await seen(row, trusting) == .provisional([id: .coins], .retry(.appleAnswer)), "\(strategies)")
                 // A purchase that needs no answer of Apple's does not wait, whichever service is down.
                 fault.endpoint = .all
                 try lab.store.fault(fault)

@@ -233,7 +233,7 @@ import Testing
     private static let receipts = AppleHost(.verifyReceipt, .production)
     private static let sandbox = AppleHost(.serverApi, .sandbox)
 
-    private static func breaker(_ host: AppleHost, _ governor: Governor) async -> AppleHostReport.BreakerWord? {
+    private static func breaker(_ host: AppleHost, _ governor: Governor) async -> AppleHostReport.BreakerState? {
         governor.report().first { $0.host == host }?.breaker
     }
 

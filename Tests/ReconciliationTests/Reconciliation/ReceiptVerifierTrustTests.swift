@@ -58,7 +58,7 @@ import Testing
                 lab.store.clearFaults()
                 try lab.store.fault(fault)
                 let seen = Seen(await lab.receiptVerifier().examine(row, for: try await Self.app(lab)))
-                #expect(seen == .bridge([id: .coins], .retry(reason)), "\(fault)")
+                #expect(seen == .provisional([id: .coins], .retry(reason)), "\(fault)")
                 let off = Seen(await lab.receiptVerifier().examine(row, for: try await Self.app(lab, isOn: false)))
                 #expect(off == .retry(reason))
                 let again = lab.row(
@@ -114,7 +114,7 @@ import Testing
             #expect(Seen(await receiptVerifier.examine(lab.row(proof), for: app)) == .reroute)
             #expect(
                 Seen(await receiptVerifier.examine(lab.row(proof, lane: .apple), for: app))
-                    == .bridge([id: .coins], .postpone(.appleUnavailable)))
+                    == .provisional([id: .coins], .postpone(.appleUnavailable)))
             #expect(lab.store.calls().count == calls, "nobody was asked")
             #expect(Seen(await receiptVerifier.examine(lab.row(proof, isOnTrust: true), for: app)) == .reroute)
         }
@@ -155,7 +155,7 @@ import Testing
             let sale = try await lab.sell()
             let id = sale.purchase.transactionId
             let row = lab.row(.receipt(sale.receipt))
-            let given = Seen.bridge([id: .coins], .retry(.appleAnswer))
+            let given = Seen.provisional([id: .coins], .retry(.appleAnswer))
             var refusesUs = FaultRequest(.receiptStatus, on: .verifyReceipt)
             refusesUs.status = 21004
             for (strategies, faults, expected) in [
@@ -181,7 +181,7 @@ import Testing
     }
 
     @Test("B10: of many purchases only what nothing is known of: not granted, held, refunded, given before, or unsold")
-    func unheard() async throws {
+    func unreached() async throws {
         try await VerifyLab.with { lab in
             let ids = try await lab.sell(5)
             let (granted, held, refunded, given, fresh) = (ids[0], ids[1], ids[2], ids[3], ids[4])
@@ -201,7 +201,7 @@ import Testing
                 let app = try await Self.app(lab, legacyReceipts: strategies)
                 #expect(
                     Seen(await lab.receiptVerifier().examine(row, for: app))
-                        == .bridge([fresh: .coins], .retry(.appleAnswer)), "\(strategies)")
+                        == .provisional([fresh: .coins], .retry(.appleAnswer)), "\(strategies)")
             }
             // Apple is asked about the purchase on trust, and Apple's answer is the receipt's verdict.
             lab.store.clearFaults()
@@ -225,8 +225,9 @@ import Testing
             once.count = 1
             try lab.store.fault(once)
             let partly = Seen(await lab.receiptVerifier().examine(row, for: app))
-            guard case .bridge(let given, .partly(let entries, .appleAnswer)) = partly, let id = given.keys.first else {
-                Issue.record("not bridged: \(partly)")
+            guard case .provisional(let given, .partly(let entries, .appleAnswer)) = partly, let id = given.keys.first
+            else {
+                Issue.record("not given on trust: \(partly)")
                 return
             }
             #expect(given == [id: .coins] && entries.count == 2)
@@ -246,15 +247,15 @@ import Testing
                 }, stop: { _, _ in }, logger: .silent)
             let limited = Seen(
                 await lab.receiptVerifier(AppleGateway(halts: lab.halts, governor: dry)).examine(row, for: app))
-            guard case .bridge(let one, _) = limited else {
-                Issue.record("not bridged: \(limited)")
+            guard case .provisional(let one, _) = limited else {
+                Issue.record("not given on trust: \(limited)")
                 return
             }
             #expect(one.count == 1)
             // More purchases than may be looked up: Apple was not asked about the rest.
             let many = lab.row(.receipt(try lab.receipt(ids + (try await lab.sell(6)))))
-            guard case .bridge(let few, _) = Seen(await lab.receiptVerifier().examine(many, for: app)) else {
-                Issue.record("not bridged")
+            guard case .provisional(let few, _) = Seen(await lab.receiptVerifier().examine(many, for: app)) else {
+                Issue.record("not given on trust")
                 return
             }
             #expect(few.count == ReceiptPlan.lookUpsMax)
@@ -292,7 +293,7 @@ import Testing
                 let calls = lab.store.calls().count
                 #expect(
                     Seen(await receiptVerifier.examine(lab.row(.receipt(sale.receipt), lane: .local), for: app))
-                        == .bridge([id: .coins], .postpone(.appleUnavailable)), "\(strategies)")
+                        == .provisional([id: .coins], .postpone(.appleUnavailable)), "\(strategies)")
                 #expect(lab.store.calls().count == calls, "nobody was asked")
                 lab.store.clearFaults()
             }

@@ -172,11 +172,11 @@ indirect enum Seen: Equatable, CustomStringConvertible {
     /// By transaction id, and why the rest waits.
     case partly([String: Decision], Reason)
     case reroute
-    case bridge([String: Decision], Seen)
+    case provisional([String: Decision], Seen)
 
     init(_ examination: Examination) {
         switch examination {
-        case .bridge(let entries, _, let otherwise): self = .bridge(Self.decisions(entries), Seen(otherwise))
+        case .provisional(let entries, _, let otherwise): self = .provisional(Self.decisions(entries), Seen(otherwise))
         case .finding(.transactions(let entries)): self = .entries(Self.decisions(entries))
         case .partly(let entries, .retry(let reason, _)), .partly(let entries, .postpone(let reason, _)):
             self = .partly(Self.decisions(entries), reason)
@@ -201,7 +201,7 @@ indirect enum Seen: Equatable, CustomStringConvertible {
         case .postpone(let reason): "postpone \(reason)"
         case .partly(let entries, let reason): "partly \(entries), then \(reason)"
         case .reroute: "reroute"
-        case .bridge(let entries, let otherwise): "bridge \(entries), otherwise \(otherwise)"
+        case .provisional(let entries, let otherwise): "provisional \(entries), otherwise \(otherwise)"
         }
     }
 }

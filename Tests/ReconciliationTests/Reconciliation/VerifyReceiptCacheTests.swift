@@ -20,29 +20,29 @@ import Testing
 
     @Test("remembered for ten minutes from the first answer on, without the receipt's own bytes; then asked anew")
     func time() throws {
-        let (heard, id, start) = (VerifyReceiptCache(), UUID(), ContinuousClock.now)
-        #expect(heard.answer(about: id, at: start) == nil)
-        heard.note(try Self.receipt(), about: id, at: start)
-        let answer = try #require(heard.answer(about: id, at: start + .seconds(599)))
+        let (answers, id, start) = (VerifyReceiptCache(), UUID(), ContinuousClock.now)
+        #expect(answers.answer(about: id, at: start) == nil)
+        answers.note(try Self.receipt(), about: id, at: start)
+        let answer = try #require(answers.answer(about: id, at: start + .seconds(599)))
         #expect(answer.bundleId == "b" && answer.entries.count == 1 && answer.latestReceipt == nil)
-        heard.note(try Self.receipt(in: .sandbox), about: id, at: start + .seconds(599))
-        #expect(heard.answer(about: id, at: start + .seconds(600)) == nil, "coming again makes it no younger")
-        heard.note(try Self.receipt(in: .sandbox), about: id, at: start + .seconds(600))
-        #expect(heard.answer(about: id, at: start + .seconds(601))?.environment == .sandbox)
-        heard.forget(id)
-        #expect(heard.answer(about: id, at: start + .seconds(601)) == nil)
+        answers.note(try Self.receipt(in: .sandbox), about: id, at: start + .seconds(599))
+        #expect(answers.answer(about: id, at: start + .seconds(600)) == nil, "coming again makes it no younger")
+        answers.note(try Self.receipt(in: .sandbox), about: id, at: start + .seconds(600))
+        #expect(answers.answer(about: id, at: start + .seconds(601))?.environment == .sandbox)
+        answers.forget(id)
+        #expect(answers.answer(about: id, at: start + .seconds(601)) == nil)
     }
 
     @Test("no more receipts than the bound, and no large one; what is too old is dropped")
     func bounds() throws {
-        let (heard, start) = (VerifyReceiptCache(), ContinuousClock.now)
-        heard.note(try Self.receipt(entries: VerifyReceiptCache.entriesMax + 1), about: UUID(), at: start)
+        let (answers, start) = (VerifyReceiptCache(), ContinuousClock.now)
+        answers.note(try Self.receipt(entries: VerifyReceiptCache.entriesMax + 1), about: UUID(), at: start)
         let ids = (0...VerifyReceiptCache.receiptsMax).map { _ in UUID() }
         let receipt = try Self.receipt(entries: VerifyReceiptCache.entriesMax)
-        for id in ids { heard.note(receipt, about: id, at: start) }
-        #expect(ids.count { heard.answer(about: $0, at: start) != nil } == VerifyReceiptCache.receiptsMax)
-        heard.note(receipt, about: ids[ids.count - 1], at: start + VerifyReceiptCache.keptFor)
-        #expect(heard.answer(about: ids[ids.count - 1], at: start + VerifyReceiptCache.keptFor) != nil)
-        #expect(ids.dropLast().allSatisfy { heard.answer(about: $0, at: start) == nil }, "the others made room")
+        for id in ids { answers.note(receipt, about: id, at: start) }
+        #expect(ids.count { answers.answer(about: $0, at: start) != nil } == VerifyReceiptCache.receiptsMax)
+        answers.note(receipt, about: ids[ids.count - 1], at: start + VerifyReceiptCache.keptFor)
+        #expect(answers.answer(about: ids[ids.count - 1], at: start + VerifyReceiptCache.keptFor) != nil)
+        #expect(ids.dropLast().allSatisfy { answers.answer(about: $0, at: start) == nil }, "the others made room")
     }
 }

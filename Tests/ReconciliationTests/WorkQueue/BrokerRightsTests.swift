@@ -103,7 +103,7 @@ import Testing
                         try await Self.mayConsume(broker, as: user, queues, from: queues.verify(lane)) == may,
                         "\(user)")
                 }
-                for queue in [queues.dead, queues.retry(rung: 0)] {
+                for queue in [queues.dead, queues.retry(0)] {
                     #expect(try await !Self.mayConsume(broker, as: user, queues, from: queue), "\(user) \(queue)")
                 }
             }

@@ -217,8 +217,8 @@ extension Invariant {
               window w as (partition by receipt_id order by attempt)) a
             -- A parked receipt is tried whenever somebody asks for it.
             where attempt = before + 1 and before < \(Parking.attemptsMin)
-              and at < before_at + 0.9 * :scale * make_interval(secs => coalesce((array[\(rungSeconds)])[before],
-                \(RetrySchedule.afterLadder.inSeconds * (1 - RetrySchedule.jitter))))
+              and at < before_at + 0.9 * :scale * make_interval(secs => coalesce((array[\(retrySeconds)])[before],
+                \(RetrySchedule.afterRetryQueues.inSeconds * (1 - RetrySchedule.jitter))))
             """),
         Invariant(
             "I15", "payloads", "the proof of an open receipt is there, and every proof is what was posted",
@@ -331,5 +331,5 @@ extension Invariant {
         """
     /// The clocks of two servers, before and after a fail-over, may differ by this.
     private static let clockSlack = "interval '1 second'"
-    private static let rungSeconds = RetrySchedule.rungs.map { "\($0.inSeconds)" }.joined(separator: ", ")
+    private static let retrySeconds = RetrySchedule.retryDelays.map { "\($0.inSeconds)" }.joined(separator: ", ")
 }

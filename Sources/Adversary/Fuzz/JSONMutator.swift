@@ -1,7 +1,7 @@
 import AppStoreSimulator
 
-/// Bends JSON by its tokens, whole or broken.
-enum JSONBender {
+/// Mutates JSON by its tokens, whole or broken.
+enum JSONMutator {
     private struct Token {
         enum Kind { case string, scalar, mark }
 
@@ -9,9 +9,9 @@ enum JSONBender {
         let range: Range<Int>
     }
 
-    static func bend(_ bytes: [UInt8], _ random: inout SplitMix64) -> [UInt8] {
+    static func mutate(_ bytes: [UInt8], _ random: inout SplitMix64) -> [UInt8] {
         let tokens = tokens(of: bytes)
-        guard !tokens.isEmpty, bytes.count < 64 << 10 else { return ByteBender.bend(bytes, with: bytes, &random) }
+        guard !tokens.isEmpty, bytes.count < 64 << 10 else { return ByteMutator.mutate(bytes, with: bytes, &random) }
         let token = random.pick(tokens)
         func replacing(_ range: Range<Int>, _ new: some Sequence<UInt8>) -> [UInt8] {
             Array(bytes[..<range.lowerBound]) + Array(new) + Array(bytes[range.upperBound...])
@@ -31,7 +31,7 @@ enum JSONBender {
             return replacing(token.range.lowerBound + 1..<token.range.upperBound - 1, text)
         case 9 where token.kind == .scalar: return replacing(token.range, number(&random).utf8)
         case 10, 11: return inner(bytes, tokens, &random)
-        default: return ByteBender.bend(bytes, with: bytes, &random)
+        default: return ByteMutator.mutate(bytes, with: bytes, &random)
         }
     }
 
@@ -56,22 +56,22 @@ enum JSONBender {
         return Array(String(repeating: open, count: depth).utf8) + value + Array(end.utf8)
     }
 
-    /// Bends signed data and certificates inside strings.
+    /// Mutates signed data and certificates inside strings.
     private static func inner(_ bytes: [UInt8], _ tokens: [Token], _ random: inout SplitMix64) -> [UInt8] {
         let long = tokens.filter { $0.kind == .string && $0.range.count > 80 }
-        guard !long.isEmpty else { return ByteBender.bend(bytes, with: bytes, &random) }
+        guard !long.isEmpty else { return ByteMutator.mutate(bytes, with: bytes, &random) }
         let range = random.pick(long).range
         let text = Array(bytes[range.lowerBound + 1..<range.upperBound - 1])
-        let bent: [UInt8]
+        let mutated: [UInt8]
         if text.count(where: { $0 == UInt8(ascii: ".") }) == 2 {
-            bent = JWSBender.bend(text, with: text, &random)
+            mutated = JWSMutator.mutate(text, with: text, &random)
         } else if let inner = BaseText.standard.decode(text) {
-            bent = BaseText.standard.encode(BERBender.bend(inner, with: inner, &random))
+            mutated = BaseText.standard.encode(BERMutator.mutate(inner, with: inner, &random))
         } else {
-            bent = ByteBender.bend(text, with: text, &random)
+            mutated = ByteMutator.mutate(text, with: text, &random)
         }
         var bytes = bytes
-        bytes.replaceSubrange(range.lowerBound + 1..<range.upperBound - 1, with: bent)
+        bytes.replaceSubrange(range.lowerBound + 1..<range.upperBound - 1, with: mutated)
         return bytes
     }
 

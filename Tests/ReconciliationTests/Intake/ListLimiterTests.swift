@@ -8,11 +8,11 @@ import Testing
 
 /// Goal: no user keeps others from their lists, and no user reads two lists at once. Method: readers that stay until
 /// they are told to go, and other readers beside them.
-@Suite struct ListGateTests {
+@Suite struct ListLimiterTests {
     private let connections = ConnectionLimit(1000)
-    private let gate: ListGate
+    private let limiter: ListLimiter
 
-    init() { gate = ListGate(connections: connections) }
+    init() { limiter = ListLimiter(connections: connections) }
 
     /// Lends a channel. Nothing is written to it, so any channel will do.
     private static func withChannel(_ body: (any Channel) async throws -> Void) async throws {
@@ -38,8 +38,8 @@ import Testing
     private func reader(of user: String?, _ channel: any Channel) async -> Reader {
         let (stay, end) = AsyncStream.makeStream(of: Void.self)
         let (begun, begin) = AsyncStream.makeStream(of: Void.self)
-        let task = Task { [gate] in
-            try await gate.withTurn(of: user, channel) {
+        let task = Task { [limiter] in
+            try await limiter.withTurn(of: user, channel) {
                 begin.finish()
                 for await _ in stay {}
             }
@@ -54,13 +54,15 @@ import Testing
             _ = connections.remember(channel)
             let first = await reader(of: "u1", channel)
             let start = ContinuousClock.now
-            let second = Task { [gate] in try await gate.withTurn(of: "u1", channel) { ContinuousClock.now - start } }
+            let second = Task { [limiter] in
+                try await limiter.withTurn(of: "u1", channel) { ContinuousClock.now - start }
+            }
             try await Task.sleep(for: .milliseconds(300))
-            try await gate.withTurn(of: "u2", channel) {}
-            try await gate.withTurn(of: nil, channel) {}
+            try await limiter.withTurn(of: "u2", channel) {}
+            try await limiter.withTurn(of: nil, channel) {}
             try await first.leave()
             #expect(try await second.value >= .milliseconds(250))
-            try await gate.withTurn(of: "u1", channel) {}
+            try await limiter.withTurn(of: "u1", channel) {}
         }
     }
 
@@ -81,7 +83,7 @@ import Testing
             }
             #expect((.milliseconds(1900)..<Duration.seconds(4)).contains(ContinuousClock.now - start))
             for reader in readers { try await reader.leave() }
-            try await gate.withTurn(of: "u3", channel) {}
+            try await limiter.withTurn(of: "u3", channel) {}
         }
     }
 
@@ -90,14 +92,14 @@ import Testing
         try await Self.withChannel { channel in
             _ = connections.remember(channel)
             let (first, other) = (await reader(of: "u1", channel), await reader(of: "u2", channel))
-            let crowd = (0..<ListGate.waitersOfUserMax).map { _ in
-                Task { [gate] in try await gate.withTurn(of: "u1", channel) {} }
+            let crowd = (0..<ListLimiter.waitersOfUserMax).map { _ in
+                Task { [limiter] in try await limiter.withTurn(of: "u1", channel) {} }
             }
             try await Task.sleep(for: .milliseconds(200))
             let start = ContinuousClock.now
             #expect(await problem(of: "u1", channel)?.limit == .userLists)
             #expect(ContinuousClock.now - start < .seconds(1), "refused at once")
-            let third = Task { [gate] in try await gate.withTurn(of: "u3", channel) {} }
+            let third = Task { [limiter] in try await limiter.withTurn(of: "u3", channel) {} }
             try await Task.sleep(for: .milliseconds(100))
             // One place is free, and the crowd's user has a list under way.
             try await other.leave()
@@ -112,18 +114,19 @@ import Testing
         try await Self.withChannel { channel in
             let connection = connections.remember(channel)
             let first = await reader(of: "u1", channel)
-            let second = Task { [gate] in try await gate.withTurn(of: "u1", channel) { Issue.record("was read") } }
+            let second = Task { [limiter] in try await limiter.withTurn(of: "u1", channel) { Issue.record("was read") }
+            }
             try await Task.sleep(for: .milliseconds(100))
             connection.clientLeft()
             try await first.leave()
             await #expect(throws: CancellationError.self) { try await second.value }
-            try await gate.withTurn(of: "u1", channel) {}
+            try await limiter.withTurn(of: "u1", channel) {}
         }
     }
 
     private func problem(of user: String?, _ channel: any Channel) async -> Problem? {
         do {
-            try await gate.withTurn(of: user, channel) {}
+            try await limiter.withTurn(of: user, channel) {}
             return nil
         } catch {
             return error as? Problem

@@ -1,21 +1,21 @@
 import AppStoreSimulator
 
-/// Bends BER element by element. It takes apart everything that can be taken apart, octet strings included, and writes
-/// the lengths of the elements around the bent place anew, so that they fit.
-enum BERBender {
-    static func bend(_ bytes: [UInt8], with other: [UInt8], _ random: inout SplitMix64) -> [UInt8] {
+/// Mutates BER element by element. It takes apart everything that can be taken apart, octet strings included, and
+/// writes the lengths of the elements around the mutated place anew, so that they fit.
+enum BERMutator {
+    static func mutate(_ bytes: [UInt8], with other: [UInt8], _ random: inout SplitMix64) -> [UInt8] {
         var nodes = Node.read(bytes[...], depth: 0)
-        guard !nodes.isEmpty else { return ByteBender.bend(bytes, with: other, &random) }
+        guard !nodes.isEmpty else { return ByteMutator.mutate(bytes, with: other, &random) }
         let others = Node.read(other[...], depth: 0)
-        bend(&nodes, others, &random)
+        mutate(&nodes, others, &random)
         return Node.write(nodes)
     }
 
-    /// Walks down a random path and bends one element, or one beside it.
-    private static func bend(_ nodes: inout [Node], _ others: [Node], _ random: inout SplitMix64) {
+    /// Walks down a random path and mutates one element, or one beside it.
+    private static func mutate(_ nodes: inout [Node], _ others: [Node], _ random: inout SplitMix64) {
         let index = random.below(nodes.count)
         if case .nodes(var inner) = nodes[index].body, !inner.isEmpty, !random.oneIn(4) {
-            bend(&inner, others, &random)
+            mutate(&inner, others, &random)
             nodes[index].body = .nodes(inner)
             return
         }
@@ -36,7 +36,7 @@ enum BERBender {
             nodes = Array(repeating: nodes[index], count: 1 << random.below(8)) + nodes
         default:
             let contents = nodes[index].contents
-            nodes[index].body = .octets(ByteBender.bend(contents, with: contents, &random))
+            nodes[index].body = .octets(ByteMutator.mutate(contents, with: contents, &random))
         }
     }
 

@@ -1,7 +1,7 @@
 import Synchronization
 
 /// Admits publishes or refuses them, without a visit to the thread, which may be busy connecting.
-final class PublisherDoor: Sendable {
+final class PublishAdmission: Sendable {
     private enum Phase {
         case fresh
         case open

@@ -4,8 +4,9 @@ import DequeModule
 ///
 /// The broker numbers the publishes of a channel from 1 and answers each exactly once, in any order, several at a time
 /// with `multiple`. The broker returns an unroutable message *before* the message is acknowledged
-/// (https://www.rabbitmq.com/docs/confirms). A `ConfirmBook` belongs to one channel: each connection makes a new one.
-struct ConfirmBook<Ticket> {
+/// (https://www.rabbitmq.com/docs/confirms). An `OutstandingConfirms` belongs to one channel: each
+/// connection makes a new one.
+struct OutstandingConfirms<Ticket> {
     typealias Instant = ContinuousClock.Instant
 
     enum Answer: Equatable {
@@ -109,7 +110,7 @@ struct ConfirmBook<Ticket> {
         for entry in entries {
             if case .open(let ticket) = entry.place { tickets.append((ticket, entry.sentAt)) }
         }
-        self = ConfirmBook()
+        self = OutstandingConfirms()
         return tickets
     }
 

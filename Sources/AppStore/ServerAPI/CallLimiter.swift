@@ -14,8 +14,8 @@ package typealias CallAnswer<Value> = (result: Result<Value, AppStoreError>, cal
 
 /// Lets calls to Apple through, one by one, so that they stay within Apple's limits and spare Apple while it is down.
 ///
-/// A client gets its gate by `through(_:)`; a client without a gate makes every call at once.
-package protocol CallGate: Sendable {
+/// A client gets its limiter by `through(_:)`; a client without a limiter makes every call at once.
+package protocol CallLimiter: Sendable {
     /// Makes a call as soon as it may be made, once at most, and learns from its answer.
     ///
     /// - Parameter endpoint: of the App Store Server API; nil: verifyReceipt.

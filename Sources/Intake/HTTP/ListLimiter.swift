@@ -8,7 +8,7 @@ import Synchronization
 ///
 /// Each list takes the database more time than a post does. A further request waits at most 2 s, in order of arrival; a
 /// request of a user who has a list under way delays only that user's requests.
-package final class ListGate: Sendable {
+package final class ListLimiter: Sendable {
     package static let readersMax = DescriptorShares.listConnections
     /// The most waiting requests of one user; ingest refuses more at once.
     package static let waitersOfUserMax = 8
@@ -28,7 +28,7 @@ package final class ListGate: Sendable {
         var lastID = 0
 
         func admits(_ user: [UInt8]?) -> Bool {
-            readers < ListGate.readersMax && !(user.map(users.contains) ?? false)
+            readers < ListLimiter.readersMax && !(user.map(users.contains) ?? false)
         }
 
         mutating func begin(_ user: [UInt8]?) {

@@ -1,7 +1,7 @@
 import AppStore
 
 /// Inputs made by hand, each with one trap.
-enum FuzzNasties {
+enum FuzzSamples {
     static func texts(signed jws: String) -> [(ParserProbe.Parser, String, String)] {
         [
             (.verifyReceipt, "production", receiptAnswer),

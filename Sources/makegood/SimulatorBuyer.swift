@@ -5,7 +5,7 @@ import NIOCore
 import NIOHTTP1
 
 /// A buyer at the simulator: buys a batch of purchases with one call.
-struct SimulatorTill: Sendable {
+struct SimulatorBuyer: Sendable {
     private static let timeout = TimeAmount.seconds(60)
     /// The limit on an answer's bytes: 1,000 tokens take about 5 MB.
     private static let answerBytesMax = 64 << 20
