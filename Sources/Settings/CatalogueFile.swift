@@ -1,7 +1,6 @@
 package import Encoding
 import Foundation
 package import Purchases
-import Yams
 
 /// The written form of a catalogue: a file of YAML (or JSON) that people write, and the JSON of `catalogues.document`
 /// that this program writes. Both have one form and one reader.
@@ -12,9 +11,12 @@ package enum CatalogueFile {
 
     /// The file of `makegood catalog apply`: `apps`, each with its `products`. By app.
     ///
-    /// - Throws: what is wrong, with the path of the field.
-    package static func parse(file yaml: String) throws(ConfigurationError) -> [String: Catalogue] {
-        var reader = try ConfigurationReader(compose(yaml), path: "")
+    /// - Parameter name: the file's name, as errors say it.
+    /// - Throws: what is wrong, with the place and the path of the field.
+    package static func parse(
+        file yaml: String, name: String = "catalogue.yaml"
+    ) throws(ConfigurationError) -> [String: Catalogue] {
+        var reader = try ConfigurationReader(yaml: yaml, name: name)
         var catalogues: [String: Catalogue] = [:]
         guard let sections = try reader.sections("apps"), !sections.isEmpty else {
             throw reader.error("apps", "must list at least one app")
@@ -32,18 +34,10 @@ package enum CatalogueFile {
 
     /// The document of one app, as `document` writes it.
     package static func parse(document json: String, revision: Int) throws(ConfigurationError) -> Catalogue {
-        var reader = try ConfigurationReader(compose(json), path: "")
+        var reader = try ConfigurationReader(yaml: json, name: "catalogues.document")
         var catalogue = try read(&reader)
         catalogue.revision = revision
         return catalogue
-    }
-
-    private static func compose(_ yaml: String) throws(ConfigurationError) -> Node? {
-        do {
-            return try Yams.compose(yaml: yaml)
-        } catch {
-            throw ConfigurationError(key: "(file)", problem: "is no YAML")
-        }
     }
 
     private static func read(_ reader: inout ConfigurationReader) throws(ConfigurationError) -> Catalogue {

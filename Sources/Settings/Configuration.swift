@@ -3,7 +3,6 @@ import Crypto
 import Encoding
 package import Foundation
 package import Purchases
-import Yams
 
 /// The file with the apps: what they sell, how they decide, who may ask. It is checked whole, and taken or refused
 /// whole.
@@ -30,17 +29,17 @@ package struct Configuration: Sendable {
             throw ConfigurationError(key: "MAKEGOOD_CONFIG", problem: "names a file that cannot be read")
         }
         return try parse(
-            String(decoding: data, as: UTF8.self), directory: URL(filePath: path).deletingLastPathComponent())
+            String(decoding: data, as: UTF8.self), directory: URL(filePath: path).deletingLastPathComponent(),
+            name: path)
     }
 
-    package static func parse(_ yaml: String, directory: URL) throws(ConfigurationError) -> Configuration {
-        let root: Node?
-        do {
-            root = try Yams.compose(yaml: yaml)
-        } catch {
-            throw ConfigurationError(key: "(file)", problem: "is no YAML")
-        }
-        var reader = try ConfigurationReader(root, path: "")
+    /// - Parameters:
+    ///   - directory: the directory to which names of files are relative.
+    ///   - name: the file's name, as errors say it.
+    package static func parse(
+        _ yaml: String, directory: URL, name: String = "makegood.yaml"
+    ) throws(ConfigurationError) -> Configuration {
+        var reader = try ConfigurationReader(yaml: yaml, name: name)
         let userKeys = try readUsers(&reader, directory: directory)
         var apps: [String: AppConfiguration] = [:]
         guard let sections = try reader.sections("apps"), !sections.isEmpty else {

@@ -3,64 +3,118 @@ import Yams
 
 /// A setting that is missing, unknown or not what it should be. The error names the key and never shows a value.
 package struct ConfigurationError: Error, CustomStringConvertible, Equatable {
-    /// `MAKEGOOD_HTTP_PORT`, or `apps[0].products[2].goods`.
-    package let key: String
-    package let problem: String
+    /// Where a file says it: `makegood.yaml:12:5`. Line and column count from 1, columns by Unicode scalars.
+    package struct Place: Sendable, Equatable, CustomStringConvertible {
+        package let file: String
+        package let line: Int
+        package let column: Int
 
-    package init(key: String, problem: String) {
-        self.key = key
-        self.problem = problem
+        package init(file: String, line: Int, column: Int) {
+            self.file = file
+            self.line = line
+            self.column = column
+        }
+
+        package var description: String { "\(file):\(line):\(column)" }
     }
 
-    package var description: String { "configuration: \(key): \(problem)" }
+    /// `MAKEGOOD_HTTP_PORT`, or `apps[0].products[2].goods`, or `(file)` for a file as a whole.
+    package let key: String
+    package let problem: String
+    /// Nil for a setting that no file holds, and for an error that shows only when the configuration is put to use.
+    package let place: Place?
+
+    package init(key: String, problem: String, place: Place? = nil) {
+        self.key = key
+        self.problem = problem
+        self.place = place
+    }
+
+    package var description: String {
+        "\(place?.description ?? "configuration"): \(key == Self.file ? "" : "\(key): ")\(problem)"
+    }
+
+    /// The key of an error about a file as a whole.
+    package static let file = "(file)"
 }
 
 /// Reads one YAML mapping strictly: a member that nobody asks for is an error, so that a typo cannot hide.
 struct ConfigurationReader {
-    /// The files that a file and all its sections name.
+    /// The file that is read, and the files that it and all its sections name.
     final class Files {
+        /// The name of the file that is read, as errors say it.
+        let name: String
         var named: [NamedFile] = []
         /// Whether a secret stands in the file itself.
         var holdsSecret = false
+
+        init(name: String) { self.name = name }
+
+        /// - Parameter mark: nil is the beginning of the file.
+        func error(_ key: String, _ problem: String, at mark: (line: Int, column: Int)?) -> ConfigurationError {
+            ConfigurationError(
+                key: key.isEmpty ? ConfigurationError.file : key, problem: problem,
+                place: .init(file: name, line: mark?.line ?? 1, column: mark?.column ?? 1))
+        }
+
+        func error(_ key: String, _ problem: String, at mark: Mark?) -> ConfigurationError {
+            error(key, problem, at: mark.map { ($0.line, $0.column) })
+        }
     }
 
     let files: Files
-    private let mapping: [String: Node]
+    private let mapping: [String: (key: Mark?, value: Node)]
     private let path: String
+    /// Where the mapping begins.
+    private let mark: Mark?
     private var asked: Set<String> = []
 
-    init(_ node: Node?, path: String, files: Files = Files()) throws(ConfigurationError) {
+    /// Reads the mapping that is the whole file.
+    ///
+    /// - Parameter name: of the file, as errors say it.
+    /// - Throws: for text that is no YAML, at the place where it stops to be YAML, and for YAML that is no mapping.
+    init(yaml: String, name: String) throws(ConfigurationError) {
+        let files = Files(name: name)
+        let root: Node?
+        do {
+            root = try Yams.compose(yaml: yaml)
+        } catch {
+            let (problem, mark) = (error as? YamlError)?.summary ?? ("cannot be read", nil)
+            throw files.error("", "is no YAML: \(problem)", at: mark)
+        }
+        try self.init(root ?? "", path: "", files: files)
+    }
+
+    private init(_ node: Node, path: String, files: Files) throws(ConfigurationError) {
         self.path = path
         self.files = files
-        guard let node, case .mapping(let mapping) = node else {
-            throw ConfigurationError(key: path.isEmpty ? "(file)" : path, problem: "must be a mapping")
-        }
-        var entries: [String: Node] = [:]
+        mark = node.mark
+        guard case .mapping(let mapping) = node else { throw files.error(path, "must be a mapping", at: node.mark) }
+        var entries: [String: (key: Mark?, value: Node)] = [:]
         for (key, value) in mapping {
-            guard let name = key.string else {
-                throw ConfigurationError(key: path.isEmpty ? "(file)" : path, problem: "has a key that is no text")
-            }
-            entries[name] = value
+            guard let name = key.string else { throw files.error(path, "has a key that is no text", at: key.mark) }
+            entries[name] = (key.mark, value)
         }
         self.mapping = entries
     }
 
-    /// Throws for a member that nobody asked for.
+    /// Throws for a member that nobody asked for, and names a known member that is spelled nearly so.
     func finish() throws(ConfigurationError) {
         if let unknown = Set(mapping.keys).subtracting(asked).sorted().first {
-            throw error(unknown, "is not a known setting")
+            throw error(unknown, unknown.unknownSetting(among: asked))
         }
     }
 
+    /// The error about a member: at its key, or where it is missing, at the beginning of the mapping.
     func error(_ key: String, _ problem: String) -> ConfigurationError {
-        ConfigurationError(key: keyPath(key), problem: problem)
+        files.error(keyPath(key), problem, at: mapping[key]?.key ?? mark)
     }
 
     func keyPath(_ key: String) -> String { path.isEmpty ? key : "\(path).\(key)" }
 
     private mutating func node(_ key: String) -> Node? {
         asked.insert(key)
-        guard let node = mapping[key], node.null == nil else { return nil }
+        guard let node = mapping[key]?.value, node.null == nil else { return nil }
         return node
     }
 
@@ -122,7 +176,7 @@ struct ConfigurationReader {
         var texts: [String] = []
         for (index, node) in sequence.enumerated() {
             guard case .scalar(let scalar) = node, !scalar.string.isEmpty else {
-                throw error("\(key)[\(index)]", "must be a text")
+                throw files.error("\(keyPath(key))[\(index)]", "must be a text", at: node.mark)
             }
             texts.append(scalar.string)
         }
@@ -175,6 +229,25 @@ struct ConfigurationReader {
         files.named.append(
             NamedFile(key: keyPath(key), path: url.path(percentEncoded: false), holdsSecret: holdsSecret))
         return Array(data)
+    }
+}
+
+extension YamlError {
+    /// The problem in a few words, which never show a value of the file, and its place where YAML names one.
+    fileprivate var summary: (problem: String, mark: (line: Int, column: Int)?) {
+        switch self {
+        case .scanner(let context, let problem, let mark, _), .parser(let context, let problem, let mark, _),
+            .composer(let context, let problem, let mark, _):
+            return ((context.map { "\($0.text), " } ?? "") + problem, (mark.line, mark.column))
+        case .duplicatedKeysInMapping(let keys, let context):
+            return (
+                "a mapping has a key twice: \(keys.joined(separator: ", "))", (context.mark.line, context.mark.column)
+            )
+        case .reader(let problem, let offset, _, let yaml):
+            let lines = yaml.prefix(offset ?? 0).split(omittingEmptySubsequences: false, whereSeparator: \.isNewline)
+            return (problem, (lines.count, (lines.last?.unicodeScalars.count ?? 0) + 1))
+        default: return ("cannot be read", nil)
+        }
     }
 }
 

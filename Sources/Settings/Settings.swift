@@ -74,7 +74,7 @@ package struct Settings: Sendable {
     package init(environment: [String: String] = ProcessInfo.processInfo.environment) throws(ConfigurationError) {
         let ours = environment.keys.filter { $0.hasPrefix("MAKEGOOD_") && !$0.hasPrefix("MAKEGOOD_TEST_") }
         if let unknown = ours.filter({ Self.variables[$0] == nil && !Self.foreign.contains($0) }).sorted().first {
-            throw ConfigurationError(key: unknown, problem: "is not a known setting")
+            throw ConfigurationError(key: unknown, problem: unknown.unknownSetting(among: Set(Self.variables.keys)))
         }
         files = ["MAKEGOOD_POSTGRES_URL_FILE", "MAKEGOOD_AMQP_URL_FILE"].compactMap { key in
             environment[key].map { NamedFile(key: key, path: $0, holdsSecret: true) }

@@ -33,7 +33,7 @@ struct CatalogCommand: AsyncParsableCommand {
 
         func run() async throws {
             let configuration = try Settings().loadConfiguration()
-            let catalogues = try CatalogueFile.parse(file: try text())
+            let catalogues = try CatalogueFile.parse(file: try text(), name: InputFile(path: file).name)
             for id in catalogues.keys.sorted() where configuration.apps[id] == nil {
                 throw ConfigurationError(key: "apps", problem: "names an app that MAKEGOOD_CONFIG does not have: \(id)")
             }

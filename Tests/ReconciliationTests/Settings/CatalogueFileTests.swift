@@ -97,6 +97,7 @@ import Testing
             try CatalogueFile.parse(file: "apps:\n  - id: game\n    products:\n      - \(defect.product)")
         }
         #expect(error?.key == "apps[0].products[0].\(defect.key)")
+        #expect(error?.description.hasPrefix("catalogue.yaml:4:") == true)
     }
 
     @Test("a file without apps, with one twice, or with a product twice")

@@ -317,7 +317,62 @@ import Testing
             ("userClaim: sub", "userClaim: sub, claim: x", "gatewayJwt.claim"),
         ])
     func unknownKeys(from: String, to: String, key: String) throws {
-        #expect(try Self.refusal(of: Self.change(from, to)) == .init(key: key, problem: "is not a known setting"))
+        let error = try #require(try Self.refusal(of: Self.change(from, to)))
+        #expect(error.key == key && error.problem.hasPrefix("is not a known setting"), "\(error)")
+    }
+
+    @Test(
+        "an error names file, line, column and key, and the known key that is spelled nearly so",
+        arguments: [
+            ("", "1:1: must be a mapping"),
+            ("apps: [game]", "1:8: apps[0]: must be a mapping"),
+            ("{[1]: 2}", "1:2: has a key that is no text"),
+            ("apps:\n  - bundleId: b", "2:5: apps[0].id: is missing"),
+            ("apps:\n  - id: game\n    bundelId: b", "2:5: apps[0].bundleId: is missing"),
+            (
+                "apps:\n  - id: game\n    bundleId: b\n    environments: [Sandbox]\n    testers: {user: [u1]}",
+                "5:15: apps[0].testers.user: is not a known setting; did you mean users?"
+            ),
+            (
+                "apps:\n  - id: game\n    bundleId: b\n    environments: [Sandbox]\n    testers: {users: [u1, [u2]]}",
+                "5:27: apps[0].testers.users[1]: must be a text"
+            ),
+            (
+                "apps:\n  - {id: game, bundleId: b, environments: [Sandbox]}\nretry: 3",
+                "3:1: retry: is not a known setting"
+            ),
+            (
+                "apps:\n  - id: game\n    bundleId: [a",
+                "4:1: is no YAML: while parsing a flow sequence, did not find expected ',' or ']'"
+            ),
+            (
+                "apps:\n  - id: game\n   bundleId: b",
+                "3:4: is no YAML: while parsing a block collection, did not find expected '-' indicator"
+            ),
+            ("apps: []\naccess: []\napps: []", "1:1: is no YAML: a mapping has a key twice: apps"),
+            ("apps: []\nß: é\u{1}", "2:5: is no YAML: control characters are not allowed"),
+            (
+                "apps: []\n---\napps: []",
+                "2:1: is no YAML: expected a single document in the stream, but found another document"
+            ),
+        ])
+    func places(yaml: String, text: String) throws {
+        let files = try ConfigurationFiles()
+        defer { files.remove() }
+        try files.write(yaml, to: "makegood.yaml")
+        let path = files.directory.appending(path: "makegood.yaml").path(percentEncoded: false)
+        let error = #expect(throws: ConfigurationError.self) { try Configuration.load(path) }
+        #expect(error?.description == "\(path):\(text)")
+    }
+
+    @Test("an unknown variable names the known one that is spelled nearly so")
+    func unknownVariables() {
+        for (name, suggestion) in [
+            ("MAKEGOOD_POSTGRS_URL", "; did you mean MAKEGOOD_POSTGRES_URL?"), ("MAKEGOOD_QUITE_ANOTHER_THING", ""),
+        ] {
+            let error = #expect(throws: ConfigurationError.self) { try Settings(environment: [name: "x"]) }
+            #expect(error?.description == "configuration: \(name): is not a known setting\(suggestion)")
+        }
     }
 
     @Test(
