@@ -94,11 +94,9 @@ struct LedgerState {
         if let settings = line.settings { self.settings = settings }
     }
 
-    private mutating func add(_ sold: Purchase) {
-        guard positions[sold.transactionId] == nil else { return }
-        var purchase = sold
+    private mutating func add(_ purchase: Purchase) {
+        guard positions[purchase.transactionId] == nil else { return }
         let position = purchases.count
-        if purchase.appTransactionId == nil { purchase.appTransactionId = appTransactionId(for: purchase) }
         positions[purchase.transactionId] = position
         if purchase.type == .autoRenewable || purchase.originalTransactionId != purchase.transactionId {
             chains[purchase.originalTransactionId, default: []].append(position)
@@ -112,10 +110,8 @@ struct LedgerState {
         purchases.append(purchase)
     }
 
-    private mutating func change(_ changed: Purchase) {
-        guard let position = positions[changed.transactionId] else { return }
-        var purchase = changed
-        purchase.appTransactionId = purchase.appTransactionId ?? purchases[position].appTransactionId
+    private mutating func change(_ purchase: Purchase) {
+        guard let position = positions[purchase.transactionId] else { return }
         if !purchase.isSameToApple(as: purchases[position]) {
             modificationCount += 1
             modifications[position] = modificationCount

@@ -59,7 +59,7 @@ package struct Purchase: Codable, Sendable, Equatable {
     /// Thousandths of a percent.
     package var revocationPercentage: Int?
 
-    /// The same for all purchases of one Apple account in one app; nil only in lines of older ledgers.
+    /// The same for all purchases of one Apple account in one app; nil until the sale has it.
     package var appTransactionId: String?
     /// The Apple account, if it is not ``account``'s default.
     package var customer: String?

@@ -80,38 +80,36 @@ package struct Timeline: Sendable {
         receipts = rows.receipts.sorted { ($0.receivedAt, $0.id.uuidString) < ($1.receivedAt, $1.id.uuidString) }
         halts = rows.halts
         now = rows.now
-        standing = Self.standing(subject, rows, audience)
+        standing = Self.standing(subject, rows)
         next = Self.next(receipts, standing, appID, rows)
         lines = TimelineEntry.all(rows, app: appID, audience)
     }
 
     // MARK: Standing
 
-    private static func standing(_ subject: TimelineSubject, _ rows: TimelineRows, _ audience: Audience) -> Standing {
+    private static func standing(_ subject: TimelineSubject, _ rows: TimelineRows) -> Standing {
         switch subject {
-        case .receipt(let id): rows.receipts.first { $0.id == id }.map { standing($0, rows, audience) } ?? .unclaimed
-        case .transaction(let id): standing(id, rows, audience) ?? .unclaimed
+        case .receipt(let id): rows.receipts.first { $0.id == id }.map { standing($0, rows) } ?? .unclaimed
+        case .transaction(let id): standing(id, rows) ?? .unclaimed
         case .order(let id):
-            rows.orders.first { $0.id == id }?.transactionId.flatMap { standing($0, rows, audience) }
+            rows.orders.first { $0.id == id }?.transactionId.flatMap { standing($0, rows) }
                 ?? rows.receipts.filter { !$0.isOver }.max { $0.receivedAt < $1.receivedAt }
-                .map { standing($0, rows, audience) } ?? .ordered
+                .map { standing($0, rows) } ?? .ordered
         }
     }
 
-    private static func standing(
-        _ receipt: TimelineRows.Receipt, _ rows: TimelineRows, _ audience: Audience
-    ) -> Standing {
+    private static func standing(_ receipt: TimelineRows.Receipt, _ rows: TimelineRows) -> Standing {
         let granted = rows.outcomes.filter { $0.receiptId == receipt.id && $0.state == "granted" }
         // For a single purchase Apple's present state counts, because a receipt ends before a refund.
         if granted.count == 1, receipt.purchases == 1, receipt.shownState == .granted,
-            let standing = standing(granted[0].transactionId, rows, audience)
+            let standing = standing(granted[0].transactionId, rows)
         {
             return standing
         }
         return Standing(receipt.shownState, receipt.reason)
     }
 
-    private static func standing(_ transaction: String, _ rows: TimelineRows, _ audience: Audience) -> Standing? {
+    private static func standing(_ transaction: String, _ rows: TimelineRows) -> Standing? {
         if let grant = rows.grant(of: transaction) {
             let takenBack = rows.transactions.first { $0.transactionId == transaction }?.takenBack
             let outcome = rows.outcomes.first { $0.receiptId == grant.receiptId && $0.transactionId == transaction }

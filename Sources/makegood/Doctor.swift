@@ -67,7 +67,7 @@ struct Doctor {
         findings += Self.metrics(settings)
         findings += await configuration(settings)
         findings += await database(settings)
-        findings += await broker(settings)
+        findings += await broker()
         return findings
     }
 
@@ -348,7 +348,7 @@ struct Doctor {
 
     // MARK: Broker
 
-    private func broker(_ settings: Settings) async -> [Diagnosis] {
+    private func broker() async -> [Diagnosis] {
         let depths: [(String, Int)]
         do {
             depths = try await Connections.queueDepths()

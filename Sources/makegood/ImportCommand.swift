@@ -163,7 +163,7 @@ struct ImportCommand: AsyncParsableCommand {
         if options.json {
             Terminal.show(report.json.text)
         } else {
-            for line in report.lines(of: kind) { Terminal.show(line) }
+            for line in report.text { Terminal.show(line) }
         }
         if !report.isClean { throw ExitCode(1) }
     }
@@ -188,14 +188,14 @@ struct ImportCommand: AsyncParsableCommand {
 extension ImportFile.Format: ExpressibleByArgument {}
 
 extension ImportReport {
-    fileprivate func lines(of kind: ImportKind) -> [String] {
-        var text =
+    fileprivate var text: [String] {
+        var counts =
             isDryRun
             ? "dry run: of \(lines) lines \(imported) would be imported" : "\(lines) lines: \(imported) imported"
-        text += ", \(alreadyThere) already there, \(conflicts) conflicts, \(refused) refused"
-        if ownersKept > 0 { text += "; \(ownersKept) chains stay with another user" }
-        if !isDryRun, imported == 0, isClean { text += ": nothing has changed" }
-        var all = [text]
+        counts += ", \(alreadyThere) already there, \(conflicts) conflicts, \(refused) refused"
+        if ownersKept > 0 { counts += "; \(ownersKept) chains stay with another user" }
+        if !isDryRun, imported == 0, isClean { counts += ": nothing has changed" }
+        var all = [counts]
         if !ignored.isEmpty { all.append("columns that nobody knows: \(ignored.joined(separator: ", "))") }
         if !unknownProducts.isEmpty {
             all.append("products that the app does not sell: \(unknownProducts.joined(separator: ", "))")

@@ -198,44 +198,4 @@ import Testing
             try await RunningSimulator.with(configuration) { store in #expect(store.simulator.ledger == before) }
         }
     }
-
-    /// Ledgers from before customers, offers and filings still load.
-    @Test func anOldLedgerStillLoads() async throws {
-        try await withFolder { folder in
-            let configuration = SimulatorConfiguration(stateDirectory: folder, seed: 1)
-            var id = ""
-            try await RunningSimulator.with(configuration) { store in
-                id = try await store.sold().string("transactionId")
-            }
-            let token = "b1b2c3d4-0000-4000-8000-00000000abcd"
-            func line(_ kind: String, _ id: String, _ more: String = "") -> String {
-                #"{"\#(kind)":{"transactionId":"\#(id)","originalTransactionId":"\#(id)","app":"com.example.game","#
-                    + #""productId":"coins6","type":"Consumable","quantity":1,"environment":"Production","#
-                    + #""appAccountToken":"\#(token)","purchaseDate":1750000000000,"originalPurchaseDate":1750000000000,"#
-                    + #""inAppOwnershipType":"PURCHASED","transactionReason":"PURCHASE","storefront":"USA","#
-                    + #""storefrontId":"143441","currency":"USD","price":990\#(more)}}"# + "\n"
-            }
-            let old = [String(id.dropLast(3)) + "901", String(id.dropLast(3)) + "902"]
-            let text =
-                line("sold", old[0]) + line("sold", old[1])
-                + line("changed", old[0], #","revocationDate":1760000000000,"revocationReason":0"#)
-                + #"{"app":{"app":"game","bundleId":"com.example.game"}}"# + "\n"
-                + #"{"forged":{"transactionId":"1","kind":"signature","app":"a","productId":"p"}}"# + "\n"
-            let handle = try #require(FileHandle(forWritingAtPath: "\(folder)/ledger.jsonl"))
-            try handle.seekToEnd()
-            try handle.write(contentsOf: Data(text.utf8))
-            try handle.close()
-            try await RunningSimulator.with(configuration) { store in
-                let history = try await store.api(.GET, "v2/history/\(old[1])").payloads()
-                #expect(history.map { $0.string("transactionId") } == [old[1], old[0]])
-                #expect(history.map { $0.payload["revocationDate"] != nil } == [false, true])
-                #expect(history[0].string("appTransactionId") == "700\(old[0])")
-                let found = try await store.api(.GET, "v1/transactions/appTransactions/700\(old[0])")
-                #expect(found.status == 200)
-                let next = try await store.sold(#""appAccountToken":"\#(token)""#)
-                #expect(next.string("appTransactionId") == "700\(old[0])")
-                #expect(store.simulator.forgeries.count == 1)
-            }
-        }
-    }
 }

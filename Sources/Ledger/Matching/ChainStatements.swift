@@ -18,7 +18,7 @@ extension Statements {
                 order by purchased_at desc, transaction_id desc, move desc limit 1) x
               order by x.purchased_at desc, x.transaction_id desc, x.move desc limit 1)
             union all
-            -- What was granted before ownerships were written down, and what is shared.
+            -- What was granted without an ownership, such as what is shared.
             (select g.user_id, false, g.purchased_at, g.at from (\(latestGrant(where: "i.is_chain"))) g)
             limit 1) o
           -- Bought anew by its owner while another's claim moved it: his again from that purchase on.

@@ -261,7 +261,8 @@ extension Statements {
                   select from grants where transaction_id = t.transaction_id
                   union all select from imported_grants where transaction_id = t.transaction_id limit 1) g
               where t.revoked_at < i.purchased_at) q
-            -- What it was granted by under another id, also before periods had their second key.
+            -- The key that it was granted under by another id. A period is found by the end that Apple names now; the
+            -- `period_key` of its grant holds the end of that day.
             left join lateral (
               select g.purchase_key from (
                   select transaction_id, app_id, environment, purchased_at from transactions

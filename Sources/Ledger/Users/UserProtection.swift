@@ -11,12 +11,11 @@ package enum UserProtection {
     /// - Throws: `ConfigurationError` where the database says otherwise than the file; the database's own error.
     package static func agree(_ keys: UserKeys?, in database: Database) async throws {
         let ours = keys?.fingerprint ?? ""
-        // Twice: only the second look sees the row of a process that starts at the same time.
-        for _ in 0..<2 {
-            let stored = try await database.run(Statements.agreeOnUserProtection, ours)
-            if let stored = stored.first { return try check(ours, stored) }
+        if let stored = try await database.run(Statements.agreeOnUserProtection, ours).first {
+            return try check(ours, stored)
         }
-        try check(ours, "")
+        // The row of a process that starts at the same time; only another statement sees it.
+        try await check(keys, in: database)
     }
 
     /// The same check for a command, which decides nothing.

@@ -40,13 +40,12 @@ extension Statements {
         })
 
     /// The fingerprint of the key that this database is protected by; empty: users are not protected. The first process
-    /// decides. A database that has receipts already cannot be protected: no row for a key.
+    /// decides. No row where another process decides at this moment.
     package static let agreeOnUserProtection = Statement<String, String>(
         "users.agree",
         """
         with agreed as (
-          insert into user_protection (fingerprint) select $1 where $1 = '' or not exists (select from receipts)
-          on conflict do nothing returning fingerprint)
+          insert into user_protection (fingerprint) values ($1) on conflict do nothing returning fingerprint)
         select fingerprint from user_protection union all select fingerprint from agreed
         """,
         bind: { [.text($0)] },

@@ -42,7 +42,7 @@ import Testing
                 try await lab.evidence(lab.question(transaction))[0].chain?.userID
             }
             #expect(try await owner(bundle) == nil)
-            // One period was granted before the table of ownerships existed, the other one since.
+            // One period was granted without an ownership, the other one with one.
             try await Self.give(Self.period("p1", of: "p1", day: 0), to: "u1", in: lab)
             #expect(try await owner(bundle) == "u1")
             try await Self.give(Self.period("p2", of: "p1", day: 1), to: "u2", takes: true, in: lab)

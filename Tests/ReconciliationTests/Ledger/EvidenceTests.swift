@@ -386,7 +386,7 @@ import Testing
         }
     }
 
-    @Test("F12, P45: what was granted before its key was made so is found by Apple's facts, and not given again")
+    @Test("F12, P45: what was granted under another key is found by Apple's facts, and not given again")
     func grantedKeys() async throws {
         try await LedgerLab.with { lab in
             func key(_ entry: Verdict.Entry) async throws -> String? {

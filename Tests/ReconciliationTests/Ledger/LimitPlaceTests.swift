@@ -198,7 +198,7 @@ import Testing
                 #expect(settled.map(\.state) == [state], "\(id)")
                 return settled.first?.lackingLimit
             }
-            // The purchase was given before the table of places existed, to a guest who became part of the account.
+            // The purchase was given before the item had limits, to a guest who became part of the account.
             try await lab.settle(try await lab.post("guest"), .purchase("old"))
             #expect(try await lab.merge("guest", into: "u1") == .merged)
             #expect(try await buy("a") == nil)
