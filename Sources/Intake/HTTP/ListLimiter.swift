@@ -129,10 +129,10 @@ extension Problem {
     fileprivate static func tooManyLists(_ limit: Limit) -> Problem {
         limit == .userLists
             ? Problem(
-                .tooManyRequests, "too_many_lists", "lists of this user are being read; ask again when they are there",
+                .tooManyRequests, .tooManyLists, "lists of this user are being read; ask again when they are there",
                 limit: limit, headers: [.retryAfter: "1"])
             : Problem(
-                .serviceUnavailable, "lists_busy", "too many lists are being read; ask again", limit: limit,
+                .serviceUnavailable, .listsBusy, "too many lists are being read; ask again", limit: limit,
                 headers: [.retryAfter: retryAfter])
     }
 }

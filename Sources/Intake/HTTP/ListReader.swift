@@ -41,6 +41,6 @@ package struct ListReader: Sendable {
 
 extension Problem {
     fileprivate static let listTooSlow = Problem(
-        .serviceUnavailable, "list_too_slow", "the database needed too long for this list; ask again", limit: .listTime,
+        .serviceUnavailable, .listTooSlow, "the database needed too long for this list; ask again", limit: .listTime,
         headers: [.retryAfter: "5"])
 }

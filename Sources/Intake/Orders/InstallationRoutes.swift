@@ -48,7 +48,7 @@ package struct InstallationRoutes: Sendable {
     /// Answers 200 whether or not the token was known, so the caller learns nothing.
     private func revoke(_ request: Request, _ context: HTTPContext) async throws -> Response {
         let (appID, _, shown) = try await read(request, context)
-        guard let shown else { throw Problem.incomplete("no_token", "must be there", field: "installationToken") }
+        guard let shown else { throw Problem.incomplete(.noToken, "must be there", field: "installationToken") }
         _ = try await ledger.run(Statements.revokeInstallation, (appID: appID, token: shown))
         return Response(json: .object([]), status: .ok)
     }
@@ -69,7 +69,7 @@ package struct InstallationRoutes: Sendable {
 
 extension Problem {
     fileprivate static let tooManyInstallations = Problem(
-        .tooManyRequests, "too_many_installations",
+        .tooManyRequests, .tooManyInstallations,
         "this user was issued \(Statements.installationTokensPerUserMax) installation tokens today",
         limit: .userInstallations, headers: [.retryAfter: "3600"])
 }

@@ -26,7 +26,7 @@ package struct OrderRequest: Sendable {
         var fields = try IntakeFields(body: body, of: .order)
         appID = try caller.app(fields.appID, of: apps)
         guard let userID = try caller.user(fields.userID) else {
-            throw .incomplete("no_user", "must be there", field: "userId")
+            throw .incomplete(.noUser, "must be there", field: "userId")
         }
         self.userID = userID
         idempotencyKey = fields.idempotencyKey
@@ -52,7 +52,7 @@ package struct OrderRequest: Sendable {
         let selection = try selection(catalogue, now)
         let user = keys?.key(of: userID, app: appID) ?? userID
         let target = try fields.completedTarget { (column, part) throws(Problem) in
-            throw .incomplete("contradiction", "is not what target.\(part) says", field: column)
+            throw .incomplete(.contradiction, "is not what target.\(part) says", field: column)
         }
         let text = JSONValue.object(target).canonical.text
         return NewOrder(
@@ -94,30 +94,30 @@ package struct OrderRequest: Sendable {
         guard !isPaid else { return selection }
         guard let product = selection.product else {
             throw fields.productID == nil
-                ? .incomplete("item_unknown", "is not sold", field: "item")
-                : .incomplete("product_unknown", "is not sold", field: "productId")
+                ? .incomplete(.itemUnknown, "is not sold", field: "item")
+                : .incomplete(.productUnknown, "is not sold", field: "productId")
         }
         guard let item = selection.item else {
-            throw .incomplete("item_missing", "must be there: this product is sold as several items", field: "item")
+            throw .incomplete(.itemMissing, "must be there: this product is sold as several items", field: "item")
         }
         guard product.items[item] != nil else {
-            throw .incomplete("item_unknown", "is not sold under this product", field: "item")
+            throw .incomplete(.itemUnknown, "is not sold under this product", field: "item")
         }
         guard quantity == 1 || product.kind == .consumable else {
-            throw .incomplete("quantity", "must be 1: only consumables are sold by number", field: "quantity")
+            throw .incomplete(.quantity, "must be 1: only consumables are sold by number", field: "quantity")
         }
         selection.offer = catalogue.offer(product: product.id, item: item, promotion: fields.promotion, at: now)
         guard selection.offer == nil else { return selection }
         guard fields.promotion == nil else {
-            throw .conflict("promotion_over", "is not valid for this item now", field: "promotion")
+            throw .conflict(.promotionOver, "is not valid for this item now", field: "promotion")
         }
-        throw .conflict("not_on_sale", "is not sold now", field: "item")
+        throw .conflict(.notOnSale, "is not sold now", field: "item")
     }
 
     /// By `productId`, by `item`, or by both. The old clients' `item` may be the store product itself (S0-1).
     private func named(_ catalogue: Catalogue) throws(Problem) -> Selection {
         guard let name = fields.productID ?? fields.item else {
-            throw .incomplete("no_product", "productId or item must be there")
+            throw .incomplete(.noProduct, "productId or item must be there")
         }
         if let product = catalogue.products[name] {
             let isItem = fields.item.map { product.items[$0] != nil || $0 != name } ?? false
@@ -126,7 +126,7 @@ package struct OrderRequest: Sendable {
         guard fields.productID == nil else { return Selection(productID: name, item: fields.item) }
         let selling = catalogue.products(selling: name)
         guard selling.count <= 1 else {
-            throw .incomplete("item_ambiguous", "is sold under several products: send productId too", field: "item")
+            throw .incomplete(.itemAmbiguous, "is sold under several products: send productId too", field: "item")
         }
         return Selection(productID: selling.first?.id ?? name, product: selling.first, item: name)
     }
@@ -160,7 +160,7 @@ package struct OrderRequest: Sendable {
 
 extension Problem {
     /// A refusal: the request cannot be fulfilled now, and may be at another time.
-    static func conflict(_ code: String, _ detail: String, field: String? = nil, limit: Limit? = nil) -> Problem {
+    static func conflict(_ code: Code, _ detail: String, field: String? = nil, limit: Limit? = nil) -> Problem {
         Problem(.conflict, code, detail, field: field, limit: limit)
     }
 }

@@ -68,12 +68,12 @@ package struct OrderRoutes: Sendable {
         }
         // The purchase that a guest names may have an order of the account that the guest became part of.
         guard try await caller.mayRead(appID: view.appID, userID: view.userID, keys, ledger) else {
-            throw Problem.conflict("order_of_account", "another account of this user has the order of this purchase")
+            throw Problem.conflict(.orderOfAccount, "another account of this user has the order of this purchase")
         }
         // If the request names a purchase that has an order, that order is the answer, whatever it was placed for.
         let isOfPurchase = order.reservedFor.map { [view.transactionID, view.reservedFor].contains($0) } ?? false
         if placement.idempotencyKey != nil, view.debounceKey != order.debounceKey, !isOfPurchase {
-            throw Problem.conflict("idempotency_key", "was sent with another order", field: "idempotencyKey")
+            throw Problem.conflict(.idempotencyKey, "was sent with another order", field: "idempotencyKey")
         }
         (isNew ? placed : repeated).increment()
         return Response(
@@ -90,14 +90,14 @@ package struct OrderRoutes: Sendable {
         let question = Statements.BoughtQuestion(
             appID: order.appID, userID: order.userID, product: product, item: offer.item)
         guard let bought = try await ledger.run(Statements.boughtUnits, question).first else { return }
-        for (name, limit, count) in [
-            ("day", limits.day, bought.day), ("month", limits.month, bought.month), ("ever", limits.ever, bought.ever),
-        ] {
+        for (code, period, limit, count) in [
+            (.limitDay, "a day", limits.day, bought.day), (.limitMonth, "a month", limits.month, bought.month),
+            (.limitEver, "ever", limits.ever, bought.ever),
+        ] as [(Problem.Code, String, Int?, Int)] {
             guard let limit, count + order.quantity > limit else { continue }
             if try await ledger.run(Statements.findOrders, [order]).first != nil { return }
-            let period = name == "ever" ? "ever" : "a \(name)"
             throw Problem.conflict(
-                "limit_\(name)", "one user may buy \(limit) of it \(period)", field: "item", limit: .userItems)
+                code, "one user may buy \(limit) of it \(period)", field: "item", limit: .userItems)
         }
     }
 
@@ -179,7 +179,7 @@ package struct OrderRoutes: Sendable {
 extension Problem {
     static func tooManyOrders(retryAfterSeconds: Int) -> Problem {
         Problem(
-            .tooManyRequests, "too_many_orders",
+            .tooManyRequests, .tooManyOrders,
             "this user placed \(Statements.ordersPerUserMax) orders within a day",
             limit: .userOrders, headers: [.retryAfter: String(retryAfterSeconds)])
     }

@@ -95,7 +95,7 @@ package struct ReportRoutes: Sendable {
     ) throws(Problem) -> ClientReport {
         guard let kind = fields.kind.flatMap(ClientReport.Kind.init(rawValue:)) else {
             let kinds = ClientReport.Kind.allCases.map(\.rawValue).joined(separator: ", ")
-            throw .incomplete("kind", "must be one of \(kinds)", field: "kind")
+            throw .incomplete(.kind, "must be one of \(kinds)", field: "kind")
         }
         let keys = configuration.current.userKeys
         return ClientReport(
@@ -109,7 +109,7 @@ package struct ReportRoutes: Sendable {
     private func store(_ report: ClientReport, _ fields: IntakeFields) async throws -> Response {
         guard let stored = try await ledger.run(Statements.storeReport, report).first else {
             throw Problem(
-                .tooManyRequests, "too_many_reports",
+                .tooManyRequests, .tooManyReports,
                 """
                 \(Statements.reportsPerUserMax) reports of this user came within a day, or \(Statements.reportsOfNobodyMax) \
                 that name no user

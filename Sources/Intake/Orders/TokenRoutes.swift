@@ -42,14 +42,14 @@ package struct TokenRoutes: Sendable {
         let registered = try await settle(user, .registered, token)
         guard let registered else {
             throw Problem.conflict(
-                "too_many_tokens", "this user has \(Statements.tokensPerUserMax) tokens", field: "token")
+                .tooManyTokens, "this user has \(Statements.tokensPerUserMax) tokens", field: "token")
         }
         // The tokens of an account that became part of this user's are this user's.
         guard
             try await ledger.isSamePerson(UserName(appID: user.appID, key: user.key), registered.userID)
         else {
             throw Problem(
-                .conflict, "token_taken", "is another user's", field: "token", refusal: .tokenTaken)
+                .conflict, .tokenTaken, "is another user's", field: "token", refusal: .tokenTaken)
         }
         return Self.response(registered)
     }
@@ -146,6 +146,6 @@ extension UInt8 {
 
 extension Problem {
     static let needsKey = Problem(
-        .forbidden, "needs_key", "is for a service key: a user's token cannot say whose a token is",
+        .forbidden, .needsKey, "is for a service key: a user's token cannot say whose a token is",
         refusal: .needsKey)
 }

@@ -102,7 +102,7 @@ struct IntakeFields: Sendable {
             throw Problem(error)
         }
         guard case .object(let members) = value else {
-            throw .malformed("not_json", "the body must be a JSON object", field: nil)
+            throw .malformed(.notJSON, "the body must be a JSON object", field: nil)
         }
         try self.init(members, of: form)
     }
@@ -126,7 +126,7 @@ struct IntakeFields: Sendable {
         guard !stored.isEmpty else { return }
         details = JSONValue.object(stored).withoutSessionTokens.canonical.text
         if let bytesMax = Self.detailsBytesMax(form), details.utf8.count > bytesMax {
-            throw .malformed("too_long", "holds more than \(bytesMax) bytes beside its own fields", field: nil)
+            throw .malformed(.tooLong, "holds more than \(bytesMax) bytes beside its own fields", field: nil)
         }
     }
 
@@ -308,7 +308,7 @@ struct IntakeFields: Sendable {
     private static func signedTransaction(_ member: JSONValue.Member) throws(Problem) -> String? {
         guard let text = try text(member, bytesMax: ProofShape.signedTransactionBytesMax) else { return nil }
         guard ProofShape.isCompactJWS(text) else {
-            throw .malformed("not_jws", "must be three parts of unpadded base64url", field: member.key)
+            throw .malformed(.notJWS, "must be three parts of unpadded base64url", field: member.key)
         }
         return text
     }
@@ -316,7 +316,7 @@ struct IntakeFields: Sendable {
     private static func receipt(_ member: JSONValue.Member) throws(Problem) -> String? {
         guard let text = try text(member, bytesMax: .max) else { return nil }
         guard let canonical = ProofShape.canonicalBase64(text) else {
-            throw .malformed("not_base64", "must be base64", field: member.key)
+            throw .malformed(.notBase64, "must be base64", field: member.key)
         }
         return canonical
     }
@@ -378,7 +378,7 @@ extension Caller {
         }
         let reachable = apps.intersection(known)
         guard reachable.count == 1, let appID = reachable.first else {
-            throw .incomplete("no_app", "must be there: the caller has more than one app", field: "appId")
+            throw .incomplete(.noApp, "must be there: the caller has more than one app", field: "appId")
         }
         return appID
     }
@@ -395,13 +395,13 @@ extension Problem {
     init(_ error: JSONError) {
         self =
             switch error.kind {
-            case .syntax: .malformed("not_json", "the body is no JSON", field: error.field)
+            case .syntax: .malformed(.notJSON, "the body is no JSON", field: error.field)
             case .zeroCharacter:
-                .malformed("zero_character", "holds U+0000, which cannot be stored", field: error.field)
-            case .depth: .malformed("too_deep", "is nested deeper than \(JSONValue.depthMax)", field: error.field)
+                .malformed(.zeroCharacter, "holds U+0000, which cannot be stored", field: error.field)
+            case .depth: .malformed(.tooDeep, "is nested deeper than \(JSONValue.depthMax)", field: error.field)
             case .number:
                 .malformed(
-                    "number_range",
+                    .numberRange,
                     "holds a number longer than \(JSONValue.numberBytesMax) bytes or beyond 1e\(JSONValue.exponentMax)",
                     field: error.field)
             }

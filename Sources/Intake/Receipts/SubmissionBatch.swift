@@ -24,12 +24,12 @@ package struct SubmissionBatch: Sendable {
             throw Problem(error)
         }
         guard case .object = batch.envelope else {
-            throw .malformed("not_json", "the body must be a JSON object", field: nil)
+            throw .malformed(.notJSON, "the body must be a JSON object", field: nil)
         }
         try batch.envelope.refuseDuplicates(of: Self.common + ["receipts"])
         guard let list = batch.entries else { throw .wrongType("receipts", "an array") }
         guard (1...Self.entriesMax).contains(list.count) else {
-            throw .incomplete("batch_size", "must hold 1 to \(Self.entriesMax) entries", field: "receipts")
+            throw .incomplete(.batchSize, "must hold 1 to \(Self.entriesMax) entries", field: "receipts")
         }
         let common = Self.common.compactMap { name in
             batch.envelope[name].map { JSONValue.Member(name, $0) }

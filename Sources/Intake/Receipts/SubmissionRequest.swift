@@ -48,7 +48,7 @@ package struct SubmissionRequest: Sendable, Equatable {
         submission.showsRecordOfUser = caller.userID == nil && userID != nil && uid != nil && isPosters
         self.submission = submission
         guard submission.userID != nil || submission.orderID != nil else {
-            throw .incomplete("no_user", "userId or orderId must be there")
+            throw .incomplete(.noUser, "userId or orderId must be there")
         }
         ignored = fields.unknown
         disregarded = fields.disregarded
@@ -56,12 +56,12 @@ package struct SubmissionRequest: Sendable, Equatable {
 
     private static func proof(_ fields: IntakeFields) throws(Problem) -> Proof {
         switch (fields.signedTransaction, fields.receipt) {
-        case (.some, .some): throw .incomplete("two_proofs", "signedTransaction and receipt: send one of them")
+        case (.some, .some): throw .incomplete(.twoProofs, "signedTransaction and receipt: send one of them")
         case (let signed?, nil): return .signedTransaction(signed)
         case (nil, let receipt?): return .receipt(receipt)
         case (nil, nil):
             guard fields.transactionID != nil || fields.originalTransactionID != nil else {
-                throw .incomplete("no_proof", "signedTransaction, receipt or transactionId must be there")
+                throw .incomplete(.noProof, "signedTransaction, receipt or transactionId must be there")
             }
             return .identifier
         }

@@ -48,7 +48,7 @@ package struct MergeRoutes: Sendable {
         let user = try caller.user(in: request, context, of: configuration)
         let into = try await bodies.withBody(of: request, context, from: caller) { try Self.into($0) }
         guard !into.isSameText(as: user.id) else {
-            throw Problem.incomplete("same_user", "is this account itself", field: "into")
+            throw Problem.incomplete(.sameUser, "is this account itself", field: "into")
         }
         let key = configuration.userKeys?.key(of: into, app: user.appID) ?? into
         // The register gets the user before the merge, so that a worker can give nothing to a key that nobody can read.
@@ -86,7 +86,7 @@ package struct MergeRoutes: Sendable {
                 throw .tooLong("into", bytesMax: IntakeFields.userBytesMax)
             }
             return id
-        case nil, .null?, .string?: throw .incomplete("no_user", "must be there", field: "into")
+        case nil, .null?, .string?: throw .incomplete(.noUser, "must be there", field: "into")
         default: throw .wrongType("into", "a text")
         }
     }
@@ -94,11 +94,11 @@ package struct MergeRoutes: Sendable {
     private static func check(_ outcome: MergeOutcome) throws(Problem) {
         switch outcome {
         case .merged, .known: break
-        case .cycle: throw .conflict("merge_cycle", "is part of this account", field: "into")
-        case .elsewhere: throw .conflict("merged_elsewhere", "this account is part of another one")
-        case .erased: throw .conflict("user_erased", "one of the two was erased")
+        case .cycle: throw .conflict(.mergeCycle, "is part of this account", field: "into")
+        case .elsewhere: throw .conflict(.mergedElsewhere, "this account is part of another one")
+        case .erased: throw .conflict(.userErased, "one of the two was erased")
         case .tooMany:
-            throw .conflict("too_many_accounts", "one person has \(Statements.idsPerPersonMax) accounts at most")
+            throw .conflict(.tooManyAccounts, "one person has \(Statements.idsPerPersonMax) accounts at most")
         }
     }
 }

@@ -15,7 +15,7 @@ package struct Problem: HTTPResponseError, Sendable, Equatable {
     static let mediaType = "application/problem+json"
 
     package let status: HTTPResponse.Status
-    package let code: String
+    package let code: Code
     package let detail: String?
     package let field: String?
     /// The limit that was reached; nil where it was none.
@@ -26,7 +26,7 @@ package struct Problem: HTTPResponseError, Sendable, Equatable {
     package var headers: HTTPFields
 
     package init(
-        _ status: HTTPResponse.Status, _ code: String, _ detail: String? = nil, field: String? = nil,
+        _ status: HTTPResponse.Status, _ code: Code, _ detail: String? = nil, field: String? = nil,
         limit: Limit? = nil, refusal: Refusal? = nil, headers: HTTPFields = [:]
     ) {
         self.status = status
@@ -41,12 +41,12 @@ package struct Problem: HTTPResponseError, Sendable, Equatable {
 
     package var document: JSONValue {
         var members: [JSONValue.Member] = [
-            .init("type", .string("urn:makegood:problem:\(code)")),
+            .init("type", .string("urn:makegood:problem:\(code.rawValue)")),
             .init("title", .string(status.reasonPhrase.isEmpty ? "Error" : status.reasonPhrase)),
             .init("status", .integer(status.code)),
         ]
         if let detail { members.append(.init("detail", .string(detail))) }
-        members.append(.init("code", .string(code)))
+        members.append(.init("code", .string(code.rawValue)))
         if let field { members.append(.init("field", .string(field))) }
         if let limit { members.append(.init("limit", .string(limit.rawValue))) }
         members.append(.init("safeToFinish", .bool(false)))
@@ -68,28 +68,28 @@ package struct Problem: HTTPResponseError, Sendable, Equatable {
 // MARK: - The problems there are
 
 extension Problem {
-    package static func malformed(_ code: String, _ detail: String, field: String?) -> Problem {
+    package static func malformed(_ code: Code, _ detail: String, field: String?) -> Problem {
         Problem(.badRequest, code, detail, field: field)
     }
 
     package static func wrongType(_ field: String, _ wanted: String) -> Problem {
-        Problem(.badRequest, "wrong_type", "must be \(wanted)", field: field)
+        Problem(.badRequest, .wrongType, "must be \(wanted)", field: field)
     }
 
     /// A member that stands twice in the body: a program that read the body before may have taken the other one.
     package static func duplicate(_ field: String) -> Problem {
-        Problem(.badRequest, "duplicate_member", "must be there once", field: field)
+        Problem(.badRequest, .duplicateMember, "must be there once", field: field)
     }
 
     package static func tooLong(_ field: String, bytesMax: Int) -> Problem {
-        Problem(.badRequest, "too_long", "is longer than \(bytesMax) bytes", field: field)
+        Problem(.badRequest, .tooLong, "is longer than \(bytesMax) bytes", field: field)
     }
 
     package static func badParameter(_ name: String, _ wanted: String) -> Problem {
-        Problem(.badRequest, "bad_parameter", "must be \(wanted)", field: name)
+        Problem(.badRequest, .badParameter, "must be \(wanted)", field: name)
     }
 
-    package static func incomplete(_ code: String, _ detail: String, field: String? = nil) -> Problem {
+    package static func incomplete(_ code: Code, _ detail: String, field: String? = nil) -> Problem {
         Problem(.unprocessableContent, code, detail, field: field)
     }
 
@@ -99,7 +99,7 @@ extension Problem {
     package static func unauthenticated(wasGiven: Bool, _ refusal: Refusal? = nil) -> Problem {
         let challenge = "Bearer realm=\"makegood\"" + (wasGiven ? ", error=\"invalid_token\"" : "")
         return Problem(
-            .unauthorized, "unauthenticated",
+            .unauthorized, .unauthenticated,
             wasGiven ? "the key or token is not accepted" : "send Authorization: Bearer <key or token>",
             refusal: refusal ?? (wasGiven ? .unknownKey : .noCredential),
             headers: [.wwwAuthenticate: challenge])
@@ -115,7 +115,7 @@ extension Problem {
 
     private static func invalidToken(_ sentence: String, _ refusal: Refusal) -> Problem {
         Problem(
-            .unauthorized, "unauthenticated", sentence, refusal: refusal,
+            .unauthorized, .unauthenticated, sentence, refusal: refusal,
             headers: [
                 .wwwAuthenticate:
                     "Bearer realm=\"makegood\", error=\"invalid_token\", error_description=\"\(sentence)\""
@@ -124,66 +124,66 @@ extension Problem {
 
     package static func missingScope(_ scope: Scope, or other: Scope? = nil) -> Problem {
         let wanted = [scope, other].compactMap { $0?.rawValue }.joined(separator: " or ")
-        return Problem(.forbidden, "missing_scope", "needs the scope \(wanted)", refusal: .scope)
+        return Problem(.forbidden, .missingScope, "needs the scope \(wanted)", refusal: .scope)
     }
 
     /// Unknown and foreign apps read alike, so that nobody can list them.
     package static let appNotAllowed = Problem(
-        .forbidden, "app_not_allowed", "not an app of this caller", field: "appId", refusal: .app)
+        .forbidden, .appNotAllowed, "not an app of this caller", field: "appId", refusal: .app)
 
     package static let otherUser = Problem(
-        .forbidden, "other_user", "is not the user of the token", field: "userId", refusal: .otherUser)
+        .forbidden, .otherUser, "is not the user of the token", field: "userId", refusal: .otherUser)
 
     package static let promotionNotAllowed = Problem(
-        .forbidden, "promotion_not_allowed", "is not among the promotions of the token", field: "promotion",
+        .forbidden, .promotionNotAllowed, "is not among the promotions of the token", field: "promotion",
         refusal: .promotion)
 
-    package static let notFound = Problem(.notFound, "not_found")
+    package static let notFound = Problem(.notFound, .notFound)
 
     /// Something of another user gets the same answer as something that does not exist.
-    package static let notYours = Problem(.notFound, "not_found", refusal: .notYours)
+    package static let notYours = Problem(.notFound, .notFound, refusal: .notYours)
 
     package static func methodNotAllowed(_ allowed: [HTTPRequest.Method]) -> Problem {
         Problem(
-            .methodNotAllowed, "method_not_allowed",
+            .methodNotAllowed, .methodNotAllowed,
             headers: [.allow: allowed.map(\.rawValue).sorted().joined(separator: ", ")])
     }
 
     package static func bodyTooLarge(bytesMax: Int) -> Problem {
-        Problem(.contentTooLarge, "body_too_large", "the body is larger than \(bytesMax) bytes")
+        Problem(.contentTooLarge, .bodyTooLarge, "the body is larger than \(bytesMax) bytes")
     }
 
-    package static let bodyCut = Problem(.badRequest, "body_cut", "the body ended before its announced length")
+    package static let bodyCut = Problem(.badRequest, .bodyCut, "the body ended before its announced length")
 
     package static let tooSlow = Problem(
-        .requestTimeout, "request_timeout",
+        .requestTimeout, .requestTimeout,
         "the request did not arrive within \(RequestClock.limit.components.seconds) s", limit: .requestTime)
 
     package static let bodyTooSlow = Problem(
-        .requestTimeout, "request_timeout",
+        .requestTimeout, .requestTimeout,
         "the body arrived slower than \(RequestClock.bytesPerSecondMin) bytes a second", limit: .bodyRate)
 
     package static let tooManySlowBodies = Problem(
-        .requestTimeout, "request_timeout",
+        .requestTimeout, .requestTimeout,
         "\(RequestClock.slowOfUserMax) other bodies of this user arrive slowly at this time", limit: .userBodies)
 
     /// RFC 9112, 3.2.
-    package static let badHost = Problem(.badRequest, "bad_request", "must name one Host")
+    package static let badHost = Problem(.badRequest, .badRequest, "must name one Host")
 
     /// RFC 9110, 10.1.1.
     package static let unknownExpectation = Problem(
-        .expectationFailed, "expectation_failed", "of Expect only 100-continue is understood")
+        .expectationFailed, .expectationFailed, "of Expect only 100-continue is understood")
 
     package static func tooManyQuestions(retryAfterSeconds: Int) -> Problem {
         Problem(
-            .tooManyRequests, "too_many_questions", "too many transaction ids without a proof led nowhere today",
+            .tooManyRequests, .tooManyQuestions, "too many transaction ids without a proof led nowhere today",
             field: "transactionId", limit: .userQuestions, headers: [.retryAfter: String(retryAfterSeconds)])
     }
 
     /// More requests than a rate allows. Nothing was stored; the client may send the same request later.
     package static func tooManyRequests(_ limit: Limit, retryAfterSeconds: Int) -> Problem {
         Problem(
-            .tooManyRequests, "too_many_requests",
+            .tooManyRequests, .tooManyRequests,
             limit == .userRate
                 ? "more requests than one user may send; send it again later"
                 : "more requests than this caller may send; send it again later",
@@ -195,16 +195,16 @@ extension Problem {
     package static func tooManyReceipts(_ limit: Limit) -> Problem {
         limit == .userOpen
             ? Problem(
-                .tooManyRequests, "too_many_open", "too many receipts of this user have no verdict yet", limit: limit,
+                .tooManyRequests, .tooManyOpen, "too many receipts of this user have no verdict yet", limit: limit,
                 headers: [.retryAfter: "60"])
             : Problem(
-                .tooManyRequests, "too_many_receipts", "this user posted too many new receipts today", limit: limit,
+                .tooManyRequests, .tooManyReceipts, "this user posted too many new receipts today", limit: limit,
                 headers: [.retryAfter: "3600"])
     }
 
     /// Too many different lines beside one proof. A line that the receipt knows already is answered all the same.
     package static let tooManyLines = Problem(
-        .tooManyRequests, "too_many_lines",
+        .tooManyRequests, .tooManyLines,
         "too many different orders, items or transactions were named beside this proof; post it with one of them",
         limit: .userLines, headers: [.retryAfter: "3600"])
 
@@ -212,26 +212,26 @@ extension Problem {
     /// do not return all at once.
     package static func unavailable(limit: Limit? = nil) -> Problem {
         Problem(
-            .serviceUnavailable, "unavailable", "nothing was stored; send it again", limit: limit,
+            .serviceUnavailable, .unavailable, "nothing was stored; send it again", limit: limit,
             headers: [.retryAfter: retryAfter])
     }
 
     /// Seconds; another random number each time.
     package static var retryAfter: String { String(Int.random(in: 1...5)) }
 
-    package static let internalError = Problem(.internalServerError, "internal_error")
+    package static let internalError = Problem(.internalServerError, .internalError)
 
     /// Any other error of the HTTP library, by its status alone.
     package init(_ status: HTTPResponse.Status, headers: HTTPFields) {
         var kept: HTTPFields = [:]
         for name in [HTTPField.Name.allow, .retryAfter, .wwwAuthenticate] { kept[name] = headers[name] }
-        let code: String =
+        let code: Code =
             switch status.code {
-            case 404: "not_found"
-            case 405: "method_not_allowed"
-            case 413: "body_too_large"
-            case 400..<500: "bad_request"
-            default: "internal_error"
+            case 404: .notFound
+            case 405: .methodNotAllowed
+            case 413: .bodyTooLarge
+            case 400..<500: .badRequest
+            default: .internalError
             }
         self.init(status, code, headers: kept)
     }

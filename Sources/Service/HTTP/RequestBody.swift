@@ -88,7 +88,7 @@ package final class BodyReader: Sendable {
     private static func announcedBytes(_ headers: HTTPFields) throws(Problem) -> Int? {
         guard let text = headers[.contentLength] else { return nil }
         guard let bytes = Int(text), bytes >= 0 else {
-            throw .malformed("bad_request", "Content-Length must be a number", field: nil)
+            throw .malformed(.badRequest, "Content-Length must be a number", field: nil)
         }
         return bytes
     }

@@ -19,7 +19,7 @@ final class UserBytes: Sendable {
         let count = counts.withLock { $0[Array(user.utf8)] }
         guard let count, count.day == Self.today, count.bytes >= limit else { return }
         throw Problem(
-            .tooManyRequests, "too_many_bytes", "this user sent more than \(limit) bytes today", limit: .userBytes,
+            .tooManyRequests, .tooManyBytes, "this user sent more than \(limit) bytes today", limit: .userBytes,
             headers: [.retryAfter: "3600"])
     }
 

@@ -158,7 +158,7 @@ import Testing
                 + #""detail":"is longer than 256 bytes","code":"too_long","field":"userId","safeToFinish":false}"#)
         #expect(Problem.notFound.response.headers[.contentType] == "application/problem+json")
         #expect(LedgerError.busy.problem.status == .serviceUnavailable)
-        #expect(Problem(.forbidden, "x", field: String(repeating: "f", count: 500)).field?.count == 128)
+        #expect(Problem(.forbidden, .otherUser, field: String(repeating: "f", count: 500)).field?.count == 128)
     }
 
     @Test("Retry-After is spread over 1 to 5 s")

@@ -112,7 +112,7 @@ import Testing
     func refused(_ refusal: Refusal) throws {
         let problem = #expect(throws: Problem.self) { try Self.read(refusal.body) }
         #expect(problem?.status.code == refusal.status)
-        #expect(problem?.code == refusal.code)
+        #expect(problem?.code.rawValue == refusal.code)
         if refusal.field != nil || refusal.code != "not_json" { #expect(problem?.field == refusal.field) }
         #expect(problem?.document["safeToFinish"] == .bool(false))
     }
@@ -182,7 +182,7 @@ import Testing
         let body =
             #"{"userId":"u","receipt":"QUJD","future":"#
             + String(repeating: "[", count: 40) + String(repeating: "]", count: 40) + "}"
-        #expect(throws: Problem.malformed("too_deep", "is nested deeper than 32", field: "future")) {
+        #expect(throws: Problem.malformed(.tooDeep, "is nested deeper than 32", field: "future")) {
             try Self.read(body)
         }
     }

@@ -116,23 +116,10 @@ import Yams
         #expect(events.sorted() == eventTypes.sorted())
     }
 
-    /// Codes have no enum in the program: each stands where its problem is made.
-    @Test("The codes of the file are those of the sources, and its table explains each of them")
+    @Test("The codes of the file are those of the program, and its table explains each of them")
     func codes() throws {
-        // These codes are built from the name of a period.
-        var made: Set<String> = ["limit_day", "limit_month", "limit_ever"]
-        let folder = Self.checkout.appending(path: "Sources")
-        for name in try FileManager.default.subpathsOfDirectory(atPath: folder.path)
-        where name.hasSuffix(".swift") && (name.hasPrefix("Intake/") || name.hasPrefix("Service/")) {
-            let text = try String(contentsOf: folder.appending(path: name), encoding: .utf8)
-            for match in text.matches(of: #/\.(?:malformed|incomplete|conflict)\(\s*"(\w+)"/#) {
-                made.insert(String(match.1))
-            }
-            for match in text.matches(of: #/Problem\(\s*\.\w+,\s*"(\w+)"/#) { made.insert(String(match.1)) }
-        }
-        let codes = Set(try words("components", "schemas", "ProblemCode", "enum"))
-        #expect(codes.subtracting(made).sorted() == [], "in the file alone")
-        #expect(made.subtracting(codes).sorted() == [], "in the program alone")
+        let codes = try words("components", "schemas", "ProblemCode", "enum")
+        #expect(codes.sorted() == rawValues(Problem.Code.self).sorted())
         let description = try #require(try node("info", "description").string)
         let explained = description.matches(of: #/\| \d{3} \| `(\w+)` \|/#).map { String($0.1) }
         #expect(explained.sorted() == codes.sorted())

@@ -30,7 +30,7 @@ import Testing
         let late = RequestClock().late(arrivals, at: now)
         try await channel.close()
         #expect(Set(late.map { ObjectIdentifier($0.0) }).count == late.count)
-        #expect(late.allSatisfy { $0.1.status == .requestTimeout && $0.1.code == "request_timeout" })
+        #expect(late.allSatisfy { $0.1.status == .requestTimeout && $0.1.code == .requestTimeout })
         return arrivals.map { arrival in late.first { $0.0 === arrival }?.1.limit }
     }
 
