@@ -107,7 +107,8 @@ actor Connection {
                         return result
                     } catch {
                         if isNested { throw error }
-                        if link.isOpen, link.isInTransaction { try rollBack(link) }
+                        if error.endsConnection { throw error }
+                        if link.isInTransaction { try rollBack(link) }
                         // Nothing is written of a transaction that named a statement which is not prepared any more.
                         guard isOutOfDate, !isSecondTry else { throw error }
                         isSecondTry = true
@@ -117,7 +118,8 @@ actor Connection {
     }
 
     private func rollBack(_ link: LibPQConnection) throws(PostgresError) {
-        _ = try link.checked(limited { link.execute(script: "rollback") }, "transaction.rollback")
+        // A connection that cannot be cleared is not used again.
+        guard limited({ link.execute(script: "rollback") }).isSuccess else { throw .lost }
     }
 
     /// The open connection, unless it is found broken now.
