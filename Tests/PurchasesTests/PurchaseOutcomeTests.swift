@@ -158,6 +158,7 @@ import Testing
                         receipt: Self.receipt, user: row.owner ?? "", source: decision.source
                     ) {
                         $0.isOnTrust = decision.isProvisional
+                        $0.granteeReceiptPoster = poster
                     }
                     var second = row.outcome(
                         decision, behind: Gate(), isWon: false, standing: standing, fate: nil, now: Self.now,
