@@ -17,13 +17,14 @@ struct RoleStatement: Codable, Hashable, Comparable {
         (one.role, one.name, one.parameters, one.sql) < (other.role, other.name, other.parameters, other.sql)
     }
 
-    /// The statements that the one connection of this database has prepared, without the statements of tests.
+    /// The statements that the one connection of this database has prepared, without the statements of tests, and without
+    /// those that begin and end transactions, which PREPARE does not take.
     static func prepared(_ role: DatabaseRole, in database: Database) async throws -> [RoleStatement] {
         let read = Statement<Void, RoleStatement>(
             "test.prepared",
             """
             select split_part(name, '#', 1), array_to_string(parameter_types, ', '), statement
-            from pg_prepared_statements where name not like 'test.%'
+            from pg_prepared_statements where name not like 'test.%' and name not like 'transaction.%'
             """,
             read: { row throws(PostgresError) in
                 RoleStatement(

@@ -54,7 +54,7 @@ import Testing
             try await lab.run("revoke update (lane) on receipts from makegood_worker")
             let forbidden = try await release.refusals(in: lab)
             #expect(forbidden.contains("worker ledger.reroute: 42501 permission denied for table receipts"))
-            #expect(forbidden.allSatisfy { $0.hasPrefix("worker ledger.") })
+            #expect(forbidden.allSatisfy { $0.hasPrefix("worker ledger.") || $0.hasPrefix("worker settle.") })
             try await lab.run("grant update (lane) on receipts to makegood_worker")
 
             try await lab.run("alter function drop_limit_places() rename to drop_places")

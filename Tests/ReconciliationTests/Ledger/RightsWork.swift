@@ -9,6 +9,35 @@ import Testing
 @testable import Settings
 @testable import Support
 
+/// Runs each statement of the settle transaction for no row: the server checks rights all the same.
+private func settleNothing(in database: Database) async throws {
+    try await database.transact("test.settle") { transaction throws(PostgresError) in
+        transaction.queue(Statements.takeReceipts, [])
+        transaction.queue(Statements.storeFacts, [])
+        transaction.queue(Statements.takeLimitPlaces, [])
+        transaction.queue(Statements.readGates, [])
+        transaction.queue(Statements.readTrust, [])
+        transaction.queue(Statements.readGiven, [])
+        transaction.queue(Statements.giveBonuses, [])
+        transaction.queue(Statements.insertGrants, [])
+        transaction.queue(Statements.readStandings, [])
+        transaction.queue(Statements.readClaimedChains, [])
+        transaction.queue(Statements.writeOutcomes, [])
+        transaction.queue(Statements.closeOutcomes, [])
+        transaction.queue(Statements.writeAttempts, [])
+        transaction.queue(Statements.writeEvents, [])
+        transaction.queue(Statements.tellAnswers, [])
+        transaction.queue(Statements.markTrust, [])
+        transaction.queue(Statements.ownChains, [])
+        transaction.queue(Statements.moveOwnerships, [])
+        transaction.queue(Statements.rememberTokens, [])
+        transaction.queue(Statements.noteDoubleCharges, [])
+        transaction.queue(Statements.insertAppleUpdates, [])
+        transaction.queue(Statements.updateReceipts, [])
+        try transaction.exchange()
+    }
+}
+
 extension RightsTests {
     /// Does the work of every service and of support, as their roles, on a database of its own. Returns the statements
     /// that each role ran.
@@ -212,6 +241,7 @@ extension RightsTests {
                 #expect(
                     try await lab.settle(lab.verdict(posted, .transactions([entry])), on: database) == [id: .granted])
             }
+            try await act(.worker, in: lab) { database in try await settleNothing(in: database) }
             let rejected = try await lab.post()
             try await lab.settle(lab.verdict(rejected, .receipt(.rejected(.wrongApp))))
             _ = try await lab.post()
