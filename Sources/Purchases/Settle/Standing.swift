@@ -1,7 +1,7 @@
 package import Foundation
 
 /// Who has a purchase, as the database says it after the grants of a batch were inserted.
-package struct Standing: Sendable, Equatable {
+package struct Standing: Sendable {
     /// A grant of the purchase, under its own id or another one; or what the former system gave.
     package struct Holding: Sendable, Equatable {
         /// Nil: the former system gave it.
@@ -77,11 +77,4 @@ package struct Standing: Sendable, Equatable {
     }
 
     package init() {}
-
-    package static func == (one: Standing, other: Standing) -> Bool {
-        one.holding == other.holding && one.isOutdated == other.isOutdated && one.moved?.userID == other.moved?.userID
-            && one.moved?.source == other.moved?.source && one.isOnTrust == other.isOnTrust
-            && one.confirmationID == other.confirmationID && one.keepsCopyUntil == other.keepsCopyUntil
-            && one.granteeReceiptPoster == other.granteeReceiptPoster && one.chain == other.chain
-    }
 }
