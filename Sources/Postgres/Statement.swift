@@ -13,7 +13,8 @@ public struct Statement<Parameters: Sendable, Row: Sendable>: Sendable {
 
     /// - Parameters:
     ///   - name: lower-case letters, digits, `_` and `.`, at most 50.
-    ///   - bind: the values of `$1`, `$2` … in order. Called on the caller's side, not on the connection's thread.
+    ///   - bind: the values of `$1`, `$2` … in order. Called on the caller's side; of a transaction on
+    ///     the connection's thread.
     ///   - read: makes one row's value. Called on the connection's thread, once per row, so it must be quick.
     public init(
         _ name: String, _ sql: String,

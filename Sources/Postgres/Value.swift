@@ -82,7 +82,8 @@ enum TypeID {
 /// Microseconds between PostgreSQL's epoch (2000-01-01) and Foundation's (2001-01-01): 366 days.
 let microsecondsBetweenEpochs: Int64 = 366 * 86_400 * 1_000_000
 
-/// The values of one call in wire format: all bytes in one buffer, made on the caller's thread.
+/// The values of one call in wire format: all bytes in one buffer, made on the caller's thread; of a
+/// transaction on the connection's.
 struct EncodedParameters: Sendable {
     private(set) var types: [UInt32] = []
     /// Where each value starts in `bytes`; nil is NULL.

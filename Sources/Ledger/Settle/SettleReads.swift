@@ -216,6 +216,12 @@ extension Statements {
             return (row: try row.int(0), gate: gate)
         })
 
+    /// SQL: the grants of the purchase of a row `i`, under its id or one of its keys: one or none, as often as it is found.
+    private static func grantsOfPurchase(_ columns: String) -> String {
+        ["transaction_id = i.transaction", "purchase_key = i.purchase_key", "period_key = i.period_key"]
+            .map { "(select \(columns) from grants where \($0))" }.joined(separator: " union all ")
+    }
+
     private static let holdingColumns =
         "receipt_id, transaction_id, user_id, app_id, environment, binding_source, order_id"
 
@@ -238,9 +244,7 @@ extension Statements {
               (i.usr, i.owner) is distinct from (\(person("i.usr", of: "i.app")), \(person("i.owner", of: "i.app")))
             from \(rows.rows(as: "i", ordinality: "n"))
             cross join lateral (
-              (select \(holdingColumns) from grants where transaction_id = i.transaction)
-              union all (select \(holdingColumns) from grants where purchase_key = i.purchase_key)
-              union all (select \(holdingColumns) from grants where period_key = i.period_key)
+              \(grantsOfPurchase(holdingColumns))
               union all (select null, i.transaction, user_id, app_id, environment, null, null
                 from (\(importedGrant("i", id: "transaction"))) imported)
               limit 1) g
@@ -307,11 +311,7 @@ extension Statements {
                   and later.environment = g.environment and later.purchased_at > t.purchased_at)
             from \(rows.rows(as: "i", ordinality: "n"))
             cross join lateral (
-              (select transaction_id, user_id, app_id, environment from grants where transaction_id = i.transaction)
-              union all
-              (select transaction_id, user_id, app_id, environment from grants where purchase_key = i.purchase_key)
-              union all
-              (select transaction_id, user_id, app_id, environment from grants where period_key = i.period_key)
+              \(grantsOfPurchase("transaction_id, user_id, app_id, environment"))
               limit 1) g
             cross join lateral (
               select original_transaction_id, purchased_at from transactions

@@ -5,8 +5,8 @@ import Purchases
 
 // What a settle transaction writes, in its order.
 extension Statements {
-    /// Gives bonuses, each once by the user's key of its period; whoever has the row gives its goods. A purchase that is
-    /// granted already, or whose order is bound, brings none. `given_bonuses_have_grants` refuses the commit where a
+    /// Gives bonuses, each once by the user's key of its period: the purchase of the row brings the bonus's goods. A
+    /// purchase that is granted already, or whose order is bound, brings none. `given_bonuses_have_grants` refuses the commit where a
     /// bonus's grant was not inserted, and the batch is repeated.
     ///
     /// - Parameter rows: of a purchase the one that will have the grant.

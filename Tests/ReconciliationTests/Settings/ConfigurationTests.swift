@@ -495,35 +495,4 @@ import Testing
         let app = try Self.parse(Self.change("maxAge: 7d", "maxAge: \(text)")).apps["game"]
         #expect(app?.policy.makeUpMaxAge == .seconds(seconds))
     }
-
-    @Test(
-        "nothing else is a duration",
-        arguments: ["", "7", "d", "7 d", "7D", "1.5h", "-1s", "+1s", "1w", "1d2h", "1000001s", "0x1s", "７d", "7days"])
-    func noDurations(text: String) {
-        #expect(Duration(setting: text) == nil)
-    }
-}
-
-/// A directory with the files that the sample names.
-struct ConfigurationFiles {
-    let directory: URL
-
-    init(privateKey: String? = nil) throws {
-        directory = FileManager.default.temporaryDirectory.appending(path: "makegood-\(UUID().uuidString)")
-        let roots = directory.appending(path: "roots")
-        try FileManager.default.createDirectory(at: roots, withIntermediateDirectories: true)
-        let key = P256.Signing.PrivateKey()
-        try write(privateKey ?? key.pemRepresentation, to: "key.p8")
-        try write(key.publicKey.pemRepresentation, to: "gateway.pem")
-        try Self.root.write(to: roots.appending(path: "test.der"))
-    }
-
-    func write(_ text: String, to name: String) throws {
-        try Data(text.utf8).write(to: directory.appending(path: name))
-    }
-
-    func remove() { try? FileManager.default.removeItem(at: directory) }
-
-    /// A root certificate; any will do.
-    private static let root = (try? AppStoreSimulator(logger: .silent)).map { Data($0.rootCertificateDER) } ?? Data()
 }
