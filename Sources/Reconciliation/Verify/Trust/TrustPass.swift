@@ -2,8 +2,27 @@ import AppleGateway
 import Ledger
 import Metrics
 import Purchases
+import Service
 
-extension ReceiptProcessor {
+/// Gives purchases that may be given before Apple has confirmed them. It stands before the decision, and passes on what
+/// it does not touch.
+struct TrustPass: Sendable {
+    let ledger: Ledger
+    let writer: VerdictWriter
+
+    /// The receipt and the examination with which the receipt goes on.
+    func pass(
+        _ examination: Examination, of receipt: StoredReceipt, for app: AppServices
+    ) async throws(LedgerError) -> (StoredReceipt, Examination) {
+        guard case .provisional(let entries, let others, let otherwise) = examination else {
+            return (receipt, examination)
+        }
+        var receipt = receipt
+        if try await give(entries, beside: others, of: receipt, for: app) { receipt.isOnTrust = true }
+        CrashPoint.afterTrustBeforeRow.reached()
+        return (receipt, otherwise)
+    }
+
     /// Gives purchases that may be given before Apple has confirmed them, where the user is trusted and the day's
     /// limits have room (B10). The worker takes the places first, so that its death in between gives nothing beyond the
     /// limits. The receipt stays open, and its tries at Apple are not counted here.
@@ -11,7 +30,7 @@ extension ReceiptProcessor {
     /// - Parameter others: the receipt's other purchases. The verdict names them, so that nobody takes the receipt for
     ///   safe to finish because of what was given.
     /// - Returns: whether anything was given.
-    func trust(
+    private func give(
         _ entries: [Verdict.Entry], beside others: [Verdict.Entry], of receipt: StoredReceipt, for app: AppServices
     ) async throws(LedgerError) -> Bool {
         guard let limits = app.policy.provisional, let userID = receipt.userID else { return false }
@@ -45,8 +64,9 @@ extension ReceiptProcessor {
             countTrust(receipt.appID, "no_place")
             return false
         }
-        let settlement = try await write(
-            .transactions(trusted + rest), for: receipt, of: app, dueIn: ledger.schedule.rescueDelay(.apple))
+        let settlement = try await writer.write(
+            prepared: .transactions(trusted + rest), for: receipt, of: app,
+            dueIn: ledger.schedule.rescueDelay(.apple))
         countTrust(receipt.appID, "given")
         return settlement != nil
     }

@@ -1,0 +1,52 @@
+import Ledger
+import Purchases
+
+/// What a worker does with a receipt that it has examined: the decision on the whole receipt, as a value.
+enum Step: Sendable {
+    /// Write the finding. The row, if it stays open or held, is due again after `dueIn`.
+    case write(Verdict.Finding, dueIn: Duration? = nil)
+    /// Write the finding as an attempt at Apple, and have the receipt tried again after the wait.
+    case retry(Verdict.Finding, call: Verdict.Call?, RetrySchedule.Wait)
+    /// Write only why the receipt waits, and for how long: no attempt.
+    case postpone(Reason, by: Duration)
+    /// Move the receipt to Apple's queue.
+    case reroute
+
+    /// | the examination | the step |
+    /// | --- | --- |
+    /// | a finding | written |
+    /// | a proof that fails as a whole, of a receipt that stays owed (``stays(_:despite:)``) | postponed |
+    /// | no usable answer of Apple's | an attempt; a receipt that is held is postponed instead |
+    /// | Apple was not asked, or named a time | postponed |
+    /// | some purchases judged, the others open | written, as an attempt or without one |
+    /// | Apple's lane is needed | moved there |
+    init(_ examination: Examination, of receipt: StoredReceipt, by schedule: RetrySchedule) {
+        switch examination {
+        // ``TrustPass`` has taken the purchases on trust out of it.
+        case .provisional(_, _, let otherwise): self.init(otherwise, of: receipt, by: schedule)
+        case .finding(.receipt(.rejected(let reason))) where Self.stays(receipt, despite: reason):
+            self = .postpone(reason, by: schedule.heldDelay(of: receipt))
+        case .finding(let finding): self = .write(finding)
+        // A held purchase whose facts are stored does not become unknown because Apple is away.
+        case .retry(let reason, _) where receipt.state == .held:
+            self = .postpone(reason, by: schedule.heldDelay(of: receipt))
+        case .retry(let reason, let call):
+            self = .retry(.receipt(.open(reason)), call: call, schedule.wait(after: receipt))
+        case .postpone(let reason, let until):
+            self = .postpone(reason, by: schedule.wait(of: receipt, for: reason, until: until))
+        case .partly(let entries, .retry(_, let call)):
+            self = .retry(.transactions(entries), call: call, schedule.wait(after: receipt))
+        case .partly(let entries, .postpone(let reason, let until)):
+            self = .write(.transactions(entries), dueIn: schedule.wait(of: receipt, for: reason, until: until))
+        case .reroute: self = .reroute
+        }
+    }
+
+    /// Whether a receipt stays open although its proof fails as a whole. The client may have finished the transactions
+    /// because we allowed it: held purchases with stored facts stay owed, and only Apple's answer ends what was given
+    /// on trust.
+    private static func stays(_ receipt: StoredReceipt, despite reason: Reason) -> Bool {
+        if receipt.isOnTrust { return !Reason.takingBack.contains(reason) }
+        return receipt.state == .held && receipt.reason.flatMap(Reason.init(rawValue:))?.holdsFacts == true
+    }
+}

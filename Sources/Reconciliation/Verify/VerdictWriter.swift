@@ -1,0 +1,155 @@
+import AppleGateway
+import Encoding
+import Ledger
+import Purchases
+import Settings
+import WorkQueue
+
+/// Writes verdicts, each until the database takes it or until it is moot.
+struct VerdictWriter: Sendable {
+    /// How often a verdict is written again that found its row locked, or an owner that its statement could not see.
+    /// Where many purchases want the same orders, each round binds at least one, and no more orders than these are
+    /// looked at.
+    private static let triesMax = 8 + Statements.ordersMax
+    /// After this many rounds the worker pauses before each further round, so that another transaction has time to
+    /// commit.
+    private static let triesAtOnce = 8
+    private static let pauseMax: Duration = .milliseconds(20)
+
+    let ledger: Ledger
+    let receiptVerifier: ReceiptVerifier
+    let workQueue: WorkQueue
+    let report: VerdictReport
+
+    /// Writes a finding as a verdict. Nil: it is moot, because the row has ended, or its posts say something else now.
+    ///
+    /// - Parameters:
+    ///   - app: the app of the purchases; nil where the app is not known, and nothing can be given.
+    ///   - dueIn: when the row is due again if it stays open or held; nil: as a held receipt.
+    ///   - call: the call to Apple that this attempt made.
+    @discardableResult
+    func write(
+        _ finding: Verdict.Finding, for receipt: StoredReceipt, of app: AppServices?, dueIn: Duration? = nil,
+        call: Verdict.Call? = nil
+    ) async throws(LedgerError) -> Settlement? {
+        guard let app else {
+            return try await write(prepared: finding, for: receipt, of: nil, dueIn: dueIn, call: call)
+        }
+        return try await write(
+            prepared: try await prepare(finding, of: receipt, for: app), for: receipt, of: app, dueIn: dueIn,
+            call: call)
+    }
+
+    /// Writes a finding in the form in which it is written.
+    @discardableResult
+    func write(
+        prepared finding: Verdict.Finding, for receipt: StoredReceipt, of app: AppServices?, dueIn: Duration?,
+        call: Verdict.Call? = nil
+    ) async throws(LedgerError) -> Settlement? {
+        var (finding, receipt) = (finding, receipt)
+        for round in 0..<Self.triesMax {
+            if round >= Self.triesAtOnce {
+                try? await Task.sleep(for: Self.pauseMax * Double.random(in: 0.2..<1))
+            }
+            let verdict = verdict(finding, for: receipt, of: app, dueIn: dueIn, call: call)
+            let settlement = try await ledger.patiently { () throws(LedgerError) in try await ledger.settle(verdict) }
+            if let settlement {
+                report.note(verdict, settlement, of: receipt)
+                if let app, finding.waitsForConfiguration { try await wakeIfStale(receipt, app) }
+                return settlement
+            }
+            // The row is locked, or a statement that ours could not see has decided it; the row says which.
+            let current = try await ledger.patiently { () throws(LedgerError) in try await ledger.fetch(receipt.id) }
+            guard let current, !current.state.isEnded, current.attempt == receipt.attempt else { return nil }
+            if current.lines != receipt.lines, finding.dependsOnLines {
+                // The posts say something else now, and Apple was not asked about what was held. The receipt is judged
+                // from the start.
+                workQueue.publish(Pointer(receiptID: current.id, attempt: current.attempt), lane: current.lane)
+                return nil
+            }
+            // The poster may have become part of another account, or may have said something else about the receipt.
+            let isOther = !current.userID.isSameText(as: receipt.userID) || current.lines != receipt.lines
+            if isOther { receipt = current }
+            if let app { finding = try await matchAnew(finding, of: receipt, isOther, for: app) }
+        }
+        return nil
+    }
+
+    private func verdict(
+        _ finding: Verdict.Finding, for receipt: StoredReceipt, of app: AppServices?, dueIn: Duration?,
+        call: Verdict.Call?
+    ) -> Verdict {
+        var verdict = Verdict(
+            receiptID: receipt.id, attempt: receipt.attempt, appID: receipt.appID,
+            claim: receiptVerifier.claim(receipt), finding: finding,
+            dueIn: dueIn ?? ledger.schedule.heldDelay(of: receipt, finding), call: call)
+        verdict.lines = receipt.lines
+        verdict.places = app?.policy.places(for: finding, posterID: receipt.userID) ?? []
+        verdict.appleUpdates = app?.policy.appleUpdates(of: finding, claim: verdict.claim) ?? []
+        return verdict
+    }
+
+    /// Wakes the row if its configuration has changed: another process may have taken a new configuration and woken
+    /// this row, which this process then judged by the old one.
+    private func wakeIfStale(_ receipt: StoredReceipt, _ app: AppServices) async throws(LedgerError) {
+        _ = try await ledger.patiently { () throws(LedgerError) in
+            try await ledger.run(
+                Statements.wakeIfStale,
+                .init(
+                    receiptID: receipt.id, appID: receipt.appID, hash: Array(app.configuration.hash),
+                    dueIn: ledger.schedule.heldDelay(of: receipt)))
+        }
+    }
+
+    /// Matches the purchases with their owners again, because another user may have the order by now. The database is
+    /// asked again, Apple is not.
+    ///
+    /// - Parameter isOther: whether the receipt has another poster now, or its posts say something else.
+    private func matchAnew(
+        _ finding: Verdict.Finding, of receipt: StoredReceipt, _ isOther: Bool, for app: AppServices
+    ) async throws(LedgerError) -> Verdict.Finding {
+        guard case .transactions(let entries) = finding else { return finding }
+        let judge = try await ledger.patiently { () throws(LedgerError) in
+            try await receiptVerifier.freshJudge(of: entries.map(\.transaction), in: receipt, for: app)
+        }
+        let named = entries.map { entry in
+            guard isOther, case .grant = entry.decision else { return entry }
+            return judge.judge(entry.transaction)
+        }
+        return try await prepare(.transactions(judge.settled(named)), of: receipt, for: app)
+    }
+
+    /// The finding in the form that is written. For a receipt on trust it is read as Apple's answer about what was
+    /// given. For an app in shadow it is decided and not given.
+    private func prepare(
+        _ finding: Verdict.Finding, of receipt: StoredReceipt, for app: AppServices
+    ) async throws(LedgerError) -> Verdict.Finding {
+        // Apple has said nothing yet.
+        if case .receipt(.open) = finding { return finding }
+        guard receipt.isOnTrust else { return try await holdInShadow(finding, of: receipt, for: app) }
+        let trusted = TrustedReceipt(
+            try await ledger.patiently { () throws(LedgerError) in
+                try await ledger.run(Statements.undecidedPurchases, receipt.id)
+            })
+        return try await holdInShadow(trusted.reading(finding), of: receipt, for: app, except: trusted.given)
+    }
+
+    /// In shadow, records what would be given, and holds it (`AppPolicy/Mode`).
+    ///
+    /// - Parameter given: purchases that were given on trust before the app was in shadow.
+    private func holdInShadow(
+        _ finding: Verdict.Finding, of receipt: StoredReceipt, for app: AppServices, except given: Set<String> = []
+    ) async throws(LedgerError) -> Verdict.Finding {
+        guard app.policy.mode == .shadow, case .transactions(let entries) = finding else { return finding }
+        let decided = entries.filter { $0.decision.gives && !given.contains($0.transaction.id) }
+        // In shadow nobody is told of a dispute either.
+        guard !decided.isEmpty else { return .transactions(entries.map { $0.with($0.decision) }) }
+        let decisions = decided.map { ShadowDecision($0, of: receipt) }
+        _ = try await ledger.patiently { () throws(LedgerError) in
+            try await ledger.run(Statements.decideInShadow, decisions)
+        }
+        let ids = Set(decided.map(\.transaction.id))
+        return .transactions(
+            entries.map { $0.with(ids.contains($0.transaction.id) ? .held(.shadow) : $0.decision) })
+    }
+}
