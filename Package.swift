@@ -152,8 +152,8 @@ let package = Package(
             name: "Adversary",
             dependencies: [
                 "FaultProxy", "AppStoreSimulator", "Encoding", "Purchases", "AppStore", "Settings", "Service", "Ledger",
-                "WorkQueue", "Support", "Postgres", "RabbitMQ", httpClient, histogram, x509, crypto, cryptoExtras, log,
-                lifecycle, nioCore, nioHTTP1,
+                "WorkQueue", "Support", "Intake", "Postgres", "RabbitMQ", httpClient, histogram, x509, crypto,
+                cryptoExtras, log, lifecycle, nioCore, nioHTTP1,
             ],
             swiftSettings: common),
         .target(

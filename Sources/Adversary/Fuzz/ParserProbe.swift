@@ -2,8 +2,9 @@ package import AppStore
 import Crypto
 import CryptoExtras
 import Encoding
-import Encoding
 package import Foundation
+import Intake
+import Purchases
 import X509
 
 /// Every reader of untrusted bytes, as one function without network, for `makegood-lab fuzz`.
@@ -27,6 +28,8 @@ package struct ParserProbe: Sendable {
         case base64
         /// A file given to `makegood inspect`, and what it prints.
         case inspect
+        /// The text of a post's proof, in any wrapping.
+        case proof
     }
 
     package enum Outcome: Sendable, Hashable {
@@ -60,6 +63,7 @@ package struct ParserProbe: Sendable {
         case .answers: answer(bytes, isOfVerifyReceipt: false)
         case .base64: base64(bytes)
         case .inspect: await inspect(bytes)
+        case .proof: proof(bytes)
         }
     }
 
@@ -148,6 +152,21 @@ package struct ParserProbe: Sendable {
             isRead = true
         }
         return isRead ? .read : .refused
+    }
+
+    /// What the reader finds must be clean: read again, it is itself.
+    private func proof(_ bytes: [UInt8]) -> Outcome {
+        guard let text = String(validating: bytes, as: UTF8.self) else { return .refused }
+        var outcome = Outcome.refused
+        for field in [ProofReader.Field.receipt, .signedTransaction] {
+            guard case .found(let found) = ProofReader.read(text, in: field) else { continue }
+            let own: ProofReader.Field = found.proof.kind == .receipt ? .receipt : .signedTransaction
+            guard case .found(let again) = ProofReader.read(found.proof.payload, in: own),
+                again.proof == found.proof, again.repairs.isEmpty
+            else { return .broken("finds in \(field.rawValue) what is no clean proof") }
+            outcome = .read
+        }
+        return outcome
     }
 
     private func inspect(_ bytes: [UInt8]) async -> Outcome {

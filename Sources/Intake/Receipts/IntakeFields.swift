@@ -23,8 +23,8 @@ struct IntakeFields: Sendable {
     var orderID: String?
     var transactionID: String?
     var originalTransactionID: String?
-    var signedTransaction: String?
-    var receipt: String?
+    /// The proof of a receipt; nil: ids alone.
+    var proof: Proof?
     /// The item that is sold under the store product; from the old clients also the store product itself (S0-1).
     var item: String?
     var quantity: Int?
@@ -52,6 +52,8 @@ struct IntakeFields: Sendable {
     private(set) var unknown: [String] = []
     /// A receipt's known fields with senseless values: stored as they came, and not used.
     private(set) var disregarded: [String] = []
+    /// The fields that were read as what they mean, in another form than they must have.
+    private(set) var repaired: [FieldRepair] = []
 
     static let unknownMax = 100
     static let userBytesMax = FieldBounds.userBytesMax
@@ -109,13 +111,19 @@ struct IntakeFields: Sendable {
 
     /// - Throws: as for a body.
     init(_ members: [JSONValue.Member], of form: Form) throws(Problem) {
-        let lenient = form == .receipt ? Self.haveProof(members) ? Self.saidBesideProof : Self.saidNames : []
         let repeated = Self.repeated(members, among: form == .receipt ? Self.receiptNames : Self.names)
+        var (taken, lenient): (Set<String>, Set<String>) = ([], [])
+        if form == .receipt {
+            let posted = try PostedProof(members, repeated: repeated)
+            taken = take(posted)
+            lenient = proof == nil ? Self.saidNames : Self.saidBesideProof
+        }
         var stored: [JSONValue.Member] = []
         for member in members {
             let name = member.key.plainASCII
             do throws(Problem) {
                 guard !repeated.contains(name) else { throw .duplicate(name) }
+                if taken.contains(name) { continue }
                 if try takes(member, of: form) { continue }
             } catch {
                 guard lenient.contains(name) else { throw error }
@@ -140,20 +148,22 @@ struct IntakeFields: Sendable {
         return repeated
     }
 
-    private static func haveProof(_ members: [JSONValue.Member]) -> Bool {
-        members.contains { member in
-            guard case .string(let text) = member.value, !text.isEmpty else { return false }
-            return ["signedTransaction", "receipt"].contains(member.key.plainASCII)
-        }
+    /// Takes over the proof. Returns the members that say nothing else.
+    private mutating func take(_ posted: PostedProof) -> Set<String> {
+        proof = posted.proof
+        (transactionID, originalTransactionID) = (posted.transactionID, posted.originalTransactionID)
+        repaired = posted.repairs
+        posted.disregarded.forEach { disregard($0) }
+        return posted.taken
     }
 
     /// Reads a known member. Returns false if the member belongs to the details.
     private mutating func takes(_ member: JSONValue.Member, of form: Form) throws(Problem) -> Bool {
         let name = member.key.plainASCII
         switch name {
-        case "appId": appID = try Self.text(member, bytesMax: 64)
-        case "userId": userID = try Self.text(member, bytesMax: Self.userBytesMax)
-        case "transactionId": transactionID = try Self.text(member, bytesMax: 64)
+        case "appId": appID = try id(member, bytesMax: 64)
+        case "userId": userID = try id(member, bytesMax: Self.userBytesMax)
+        case "transactionId": transactionID = try id(member, bytesMax: 64) ?? transactionID
         case "item":
             item = try Self.text(member, bytesMax: Self.itemBytesMax)
             return form == .order
@@ -189,12 +199,17 @@ struct IntakeFields: Sendable {
 
     private mutating func takesOfReceipt(_ member: JSONValue.Member, _ name: String) throws(Problem) -> Bool {
         switch name {
-        case "orderId": orderID = try Self.text(member, bytesMax: Self.orderBytesMax)
-        case "originalTransactionId": originalTransactionID = try Self.text(member, bytesMax: 64)
-        case "signedTransaction": signedTransaction = try Self.signedTransaction(member)
-        case "receipt": receipt = try Self.receipt(member)
+        case "orderId": orderID = try id(member, bytesMax: Self.orderBytesMax)
+        case "originalTransactionId":
+            originalTransactionID = try id(member, bytesMax: 64) ?? originalTransactionID
+        // The field holds no proof, or `PostedProof` would have taken it. It may be an unreadable request to
+        // verifyReceipt, with the app's shared secret.
+        case "signedTransaction", "receipt":
+            return member.value.text.utf8.firstRange(of: "password".utf8) != nil
+        // The shared secret of a request to verifyReceipt, which is kept nowhere.
+        case "password": return true
         case "productId":
-            productID = try Self.text(member, bytesMax: Self.itemBytesMax)
+            productID = try id(member, bytesMax: Self.itemBytesMax)
             return false
         case "priceMilliunits":
             price = try Self.integer(member, 0...Self.priceMax)
@@ -214,13 +229,13 @@ struct IntakeFields: Sendable {
 
     private mutating func takesOfOrder(_ member: JSONValue.Member, _ name: String) throws(Problem) -> Bool {
         switch name {
-        case "productId": productID = try Self.text(member, bytesMax: Self.itemBytesMax)
-        case "promotion": promotion = try Self.text(member, bytesMax: Self.itemBytesMax)
+        case "productId": productID = try id(member, bytesMax: Self.itemBytesMax)
+        case "promotion": promotion = try id(member, bytesMax: Self.itemBytesMax)
         case "channel": channel = try Self.text(member, bytesMax: 32)
         case "installationToken": installationTokenSHA256 = try Self.digest(member)
         // The field is a note for support, and decides nothing.
         case "installationId": return false
-        case "idempotencyKey": idempotencyKey = try Self.text(member, bytesMax: 128)
+        case "idempotencyKey": idempotencyKey = try id(member, bytesMax: 128)
         case "environment": environment = try Self.text(member, bytesMax: 32)
         case "priceMilliunits":
             price = try Self.integer(member, 0...Self.priceMax)
@@ -242,7 +257,7 @@ struct IntakeFields: Sendable {
         switch name {
         // The text is kept as well: it may name no order of ours.
         case "orderId":
-            orderID = try Self.text(member, bytesMax: Self.orderBytesMax)
+            orderID = try id(member, bytesMax: Self.orderBytesMax)
             return false
         case "kind": kind = try Self.text(member, bytesMax: 64)
         case "message": message = try Self.text(member, bytesMax: Self.messageBytesMax)
@@ -305,20 +320,13 @@ struct IntakeFields: Sendable {
         }
     }
 
-    private static func signedTransaction(_ member: JSONValue.Member) throws(Problem) -> String? {
-        guard let text = try text(member, bytesMax: ProofShape.signedTransactionBytesMax) else { return nil }
-        guard ProofShape.isCompactJWS(text) else {
-            throw .malformed(.notJWS, "must be three parts of unpadded base64url", field: member.key)
-        }
-        return text
-    }
-
-    private static func receipt(_ member: JSONValue.Member) throws(Problem) -> String? {
-        guard let text = try text(member, bytesMax: .max) else { return nil }
-        guard let canonical = ProofShape.canonicalBase64(text) else {
-            throw .malformed(.notBase64, "must be base64", field: member.key)
-        }
-        return canonical
+    /// An id. A client that keeps ids as numbers sends one; its digits are the id, exactly as they are written.
+    private mutating func id(_ member: JSONValue.Member, bytesMax: Int) throws(Problem) -> String? {
+        guard case .number = member.value else { return try Self.text(member, bytesMax: bytesMax) }
+        guard let digits = member.value.wholeNumber else { throw .wrongType(member.key, "a string or a whole number") }
+        guard digits.utf8.count <= bytesMax else { throw .tooLong(member.key, bytesMax: bytesMax) }
+        repaired.append(FieldRepair(member.key, .number))
+        return digits
     }
 
     /// Reads the place in the game for the goods. Its members are texts; game servers are often numbered.
@@ -416,6 +424,13 @@ extension JSONValue {
         }
     }
 
+    /// A number without fraction and exponent, as it was written; nil for every other value, and for `-0`.
+    var wholeNumber: String? {
+        guard case .number(let text) = self, text != "-0" else { return nil }
+        let digits = text.utf8.first == UInt8(ascii: "-") ? text.utf8.dropFirst() : text.utf8[...]
+        return digits.allSatisfy { (UInt8(ascii: "0")...UInt8(ascii: "9")).contains($0) } ? text : nil
+    }
+
     /// A server or role as text; nil where the value names none.
     var targetText: String? {
         switch self {
@@ -428,13 +443,14 @@ extension JSONValue {
     /// The same value with every member `token` or `installationToken` replaced by its hash, under the same name with
     /// `Sha256` behind it. That holds wherever the member stands, because the old clients' records come whole in
     /// `client` too. A session token is a secret that ingest never checks (S0-1, S0-11); its hash only tells two tokens
-    /// apart.
+    /// apart. Of a `password` nothing is kept.
     fileprivate var withoutSessionTokens: JSONValue {
         switch self {
         case .object(let members):
             .object(
                 members.map { member in
                     let name = member.key.plainASCII
+                    if name == "password" { return .init(name, .null) }
                     guard name == "token" || name == "installationToken" else {
                         return .init(member.key, member.value.withoutSessionTokens)
                     }

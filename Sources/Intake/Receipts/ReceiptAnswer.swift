@@ -10,13 +10,18 @@ package struct ReceiptAnswer: Sendable {
     private let finishing: FinishPolicy
     private let ignored: [String]
     private let disregarded: [String]
+    private let repaired: [FieldRepair]
 
     /// - Parameter finishing: the app's policy.
-    package init(_ view: ReceiptView, finishing: FinishPolicy, ignored: [String] = [], disregarded: [String] = []) {
+    package init(
+        _ view: ReceiptView, finishing: FinishPolicy, ignored: [String] = [], disregarded: [String] = [],
+        repaired: [FieldRepair] = []
+    ) {
         self.view = view
         self.finishing = finishing
         self.ignored = ignored
         self.disregarded = disregarded
+        self.repaired = repaired
     }
 
     /// Whether the client may finish the transaction (P2): the named transaction's value, or else whether all are safe.
@@ -50,6 +55,7 @@ package struct ReceiptAnswer: Sendable {
         if !disregarded.isEmpty {
             members.append(.init("disregarded", .array(disregarded.map(JSONValue.string))))
         }
+        if !repaired.isEmpty { members.append(.init("repaired", .array(repaired.map(\.json)))) }
         return .object(members)
     }
 

@@ -179,7 +179,7 @@ package struct ReceiptRoutes: Sendable {
             view.transactionID = entry.submission.transactionID ?? view.transactionID
             let answer = ReceiptAnswer(
                 view, finishing: configuration.finishing(view.appID), ignored: entry.request.ignored,
-                disregarded: entry.request.disregarded)
+                disregarded: entry.request.disregarded, repaired: entry.request.repaired)
             answers[entry.place] = .success((answer.json, view.state.isEnded))
         }
         return answers

@@ -5,17 +5,21 @@ import Settings
 
 /// The body of `POST /v1/receipts`, checked by the rules of ingest.
 ///
-/// Ingest refuses here: a body that is no JSON object; a proof, user or app of a wrong type; misspelt base64; U+0000;
-/// one of these over its limit (400). Two proofs, nothing to look for, no user to give it to (422). Another user or app
-/// than the caller may speak for (403). Ingest stores everything else, and a worker judges it. Unknown fields are
-/// stored too, because a newer app must not lose a purchase, and named in `ignored`, because a typo must not hide. A
-/// senseless field beside the proof refuses nothing: it is stored as it came and named in `disregarded`.
+/// Ingest refuses here: a body that is no JSON object; a user or app of a wrong type; a proof that nobody can read;
+/// U+0000; one of these over its limit (400). Two proofs, another store's purchase, signed data without a purchase,
+/// nothing to look for, no user to give it to (422). Another user or app than the caller may speak for (403). Ingest
+/// takes a proof out of any other wrapping, and names the repair in `repaired`. Ingest stores everything else, and a
+/// worker judges it. Unknown fields are stored too, because a newer app must not lose a purchase, and named in
+/// `ignored`, because a typo must not hide. A senseless field beside the proof refuses nothing: it is stored as it came
+/// and named in `disregarded`.
 package struct SubmissionRequest: Sendable, Equatable {
     package let submission: Submission
     /// Unknown fields; at most `ignoredMax` are named, all are stored.
     package let ignored: [String]
     /// Known fields that are not used.
     package let disregarded: [String]
+    /// Fields that were repaired.
+    package let repaired: [FieldRepair]
 
     package static let ignoredMax = IntakeFields.unknownMax
 
@@ -52,19 +56,15 @@ package struct SubmissionRequest: Sendable, Equatable {
         }
         ignored = fields.unknown
         disregarded = fields.disregarded
+        repaired = fields.repaired
     }
 
     private static func proof(_ fields: IntakeFields) throws(Problem) -> Proof {
-        switch (fields.signedTransaction, fields.receipt) {
-        case (.some, .some): throw .incomplete(.twoProofs, "signedTransaction and receipt: send one of them")
-        case (let signed?, nil): return .signedTransaction(signed)
-        case (nil, let receipt?): return .receipt(receipt)
-        case (nil, nil):
-            guard fields.transactionID != nil || fields.originalTransactionID != nil else {
-                throw .incomplete(.noProof, "signedTransaction, receipt or transactionId must be there")
-            }
-            return .identifier
+        if let proof = fields.proof { return proof }
+        guard fields.transactionID != nil || fields.originalTransactionID != nil else {
+            throw .incomplete(.noProof, "signedTransaction, receipt or transactionId must be there")
         }
+        return .identifier
     }
 }
 

@@ -80,14 +80,15 @@ package struct MergeRoutes: Sendable {
         }
         guard case .object = value else { throw .wrongType("(body)", "an object") }
         try value.refuseDuplicates(of: ["into"])
-        switch value["into"] {
+        let into = value["into"]
+        switch into?.wholeNumber.map({ .string($0) }) ?? into {
         case .string(let id)? where !id.isEmpty:
             guard id.utf8.count <= IntakeFields.userBytesMax else {
                 throw .tooLong("into", bytesMax: IntakeFields.userBytesMax)
             }
             return id
         case nil, .null?, .string?: throw .incomplete(.noUser, "must be there", field: "into")
-        default: throw .wrongType("into", "a text")
+        default: throw .wrongType("into", "a text or a whole number")
         }
     }
 

@@ -41,6 +41,8 @@ extension Problem {
         case noUser = "no_user"
         case noProof = "no_proof"
         case twoProofs = "two_proofs"
+        case otherStore = "other_store"
+        case otherSignedData = "other_signed_data"
         case batchSize = "batch_size"
         case noProduct = "no_product"
         case productUnknown = "product_unknown"

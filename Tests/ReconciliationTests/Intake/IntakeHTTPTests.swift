@@ -131,7 +131,7 @@ import Testing
             ("wrong", #"{"userId":"u1","receipt":"QUJD"}"#, 401, "unauthenticated"),
             (IntakeFixture.supportKey, #"{"userId":"u1","receipt":"QUJD"}"#, 403, "missing_scope"),
             (IntakeFixture.key, "{", 400, "not_json"),
-            (IntakeFixture.key, #"{"userId":7,"receipt":"QUJD"}"#, 400, "wrong_type"),
+            (IntakeFixture.key, #"{"userId":7.5,"receipt":"QUJD"}"#, 400, "wrong_type"),
             (IntakeFixture.key, #"{"userId":"u1","receipt":"Q"}"#, 400, "not_base64"),
             (IntakeFixture.key, #"{"userId":"u1","signedTransaction":"a"}"#, 400, "not_jws"),
             (IntakeFixture.key, #"{"userId":"u1"}"#, 422, "no_proof"),

@@ -88,6 +88,7 @@ import Yams
             ("BindingSource", rawValues(BindingSource.self)),
             ("MatchReason", rawValues(MatchReason.self)),
             ("ProofKind", rawValues(Proof.Kind.self)),
+            ("Repair", rawValues(FieldRepair.Kind.self)),
             ("Lane", rawValues(Lane.self)),
             ("OrderState", rawValues(OrderView.State.self)),
             ("ReportKind", rawValues(ClientReport.Kind.self)),
@@ -131,7 +132,7 @@ import Yams
     func closed() throws {
         let open: Set<String> = [
             "ReceiptRequest", "BatchRequest", "OrderRequest", "ReportRequest", "InstallationRequest", "MergeRequest",
-            "Target", "TargetRequest", "Client", "device", "details",
+            "Target", "TargetRequest", "Client", "device", "details", "signedTransaction", "receipt",
         ]
         var met: Set<String> = []
         func visit(_ node: Node, _ name: String) {

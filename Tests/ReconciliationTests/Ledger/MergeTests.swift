@@ -244,7 +244,7 @@ import Testing
             for (id, body, status, code) in [
                 ("a", #"{"into":"a"}"#, 422, "same_user"), ("a", "{}", 422, "no_user"),
                 ("a", #"{"into":""}"#, 422, "no_user"),
-                ("a", #"{"into":7}"#, 400, "wrong_type"), ("a", "[]", 400, "wrong_type"), ("a", "{", 400, "not_json"),
+                ("a", #"{"into":7.5}"#, 400, "wrong_type"), ("a", "[]", 400, "wrong_type"), ("a", "{", 400, "not_json"),
                 ("a", #"{"into":"b","into":"c"}"#, 400, "duplicate_member"),
                 ("a", "{\"into\":\"\(String(repeating: "x", count: 257))\"}", 400, "too_long"),
                 ("account", #"{"into":"guest/1"}"#, 409, "merge_cycle"),
