@@ -197,7 +197,9 @@ struct DamagedText {
     var compactJWS: (text: String, repairs: [FieldRepair.Kind])? {
         let dense = bytes.filter { !Self.isSpace($0) }
         guard let text = String(validating: dense, as: UTF8.self), ProofShape.isCompactJWS(text) else { return nil }
-        return (text, dense.count < bytes.count ? repairs.adding([.whiteSpace]) : repairs)
+        // Escapes may have become the white space, and are named already.
+        let isSpaced = dense.count < bytes.count && !repairs.contains(.backslashes)
+        return (text, isSpaced ? repairs.adding([.whiteSpace]) : repairs)
     }
 
     /// The text as canonical base64, with all repairs; nil where it is none, or may be several.

@@ -1,8 +1,10 @@
 import Encoding
 import Foundation
+import HTTPTypes
 import Intake
 import Purchases
 import Service
+import Settings
 import TestServers
 import Testing
 

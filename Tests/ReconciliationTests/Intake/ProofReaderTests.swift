@@ -1,3 +1,4 @@
+import AppStore
 import Encoding
 import Foundation
 import Intake
@@ -59,7 +60,7 @@ import Testing
         }
     }
 
-    static let damages: [(String, (String) -> String, [FieldRepair.Kind])] = [
+    static let damages: [(String, @Sendable (String) -> String, [FieldRepair.Kind])] = [
         ("spaces for plus", { $0.replacing("+", with: " ") }, [.spacesForPlus]),
         ("the same in lines", { lines($0.replacing("+", with: " "), "\n") }, [.spacesForPlus]),
         ("spaces for line breaks", { lines($0, " ") }, [.whiteSpace]),
@@ -112,7 +113,7 @@ import Testing
         let padded = Self.receipt + "=="
         #expect(Self.found(padded, .receipt)?.proof == .receipt(Self.receipt))
         #expect(Self.found(padded, .receipt)?.repairs == [.padding])
-        for text in ["Q+J_", "QUJD=", "QU D", "QUI===", String(Self.receipt.dropLast(5)) + "="] {
+        for text in ["Q+J_", "QUJD=", "QU D", "QUI===", String(Self.receipt.dropLast(5)) + "=="] {
             #expect(ProofReader.read(text, in: .receipt) == .unreadable, "\(text.prefix(20))")
         }
     }
