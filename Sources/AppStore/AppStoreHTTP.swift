@@ -1,4 +1,5 @@
 import AsyncHTTPClient
+import Encoding
 package import Foundation
 import NIOCore
 import NIOHTTP1
@@ -27,6 +28,12 @@ struct AppStoreHTTP: Sendable {
     struct Answer: Sendable {
         let status: Int
         let body: [UInt8]
+
+        /// The body, read as a JSON object. Nil: it is none. A byte order mark before it is passed over (F16).
+        var object: [String: JSON]? {
+            let mark: [UInt8] = [0xEF, 0xBB, 0xBF]
+            return try? JSON(parsing: body.starts(with: mark) ? Array(body[mark.count...]) : body).object
+        }
     }
 
     /// The result that was read from an answer, and the code for the record.

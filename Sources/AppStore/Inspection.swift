@@ -95,12 +95,13 @@ package struct Inspection: Sendable {
     private static func signedData(
         in notification: [String: JSON]
     ) -> [(field: String, jws: String, kind: SignedDataKind)] {
+        let notification = AppleFields(notification, counts: false)
         guard let subject = try? SignedNotification.subject(of: notification) else { return [] }
-        let fields: [(String, SignedDataKind)] = [
+        let fields: [(AppleField, SignedDataKind)] = [
             ("signedTransactionInfo", .transaction), ("signedRenewalInfo", .renewalInfo),
             ("signedAppTransactionInfo", .appTransaction),
         ]
-        return fields.compactMap { field, kind in subject[field]?.string.map { (field, $0, kind) } }
+        return fields.compactMap { field, kind in subject.string(field).map { (field.name, $0, kind) } }
     }
 
     private static func nestedPayloads(of notification: [String: JSON]) -> [String: JSON] {

@@ -213,7 +213,9 @@ import Testing
         for (type, isServed) in [
             ("Production", true), ("ProductionVPP", true), ("ProductionSandbox", false),
             ("ProductionVPPSandbox", false),
-            ("ProductionInternal", false), ("", false), ("production", false),
+            ("ProductionInternal", false), ("production", false),
+            // A receipt without a type is of an unknown environment, not of a wrong one (F23).
+            ("", true),
         ] {
             let bytes = try receipt(ReceiptAttributes.content(type: type))
             let expected: ReceiptFailure? = isServed ? nil : .notBelieved(.wrongEnvironment)

@@ -307,7 +307,7 @@ import Testing
     // MARK: Identity
 
     @Test func `another app's transaction is refused, before its environment is looked at`() async throws {
-        for bundleId in ["com.example.other", "com.example.Game", "com.example.game ", ""] {
+        for bundleId in ["com.example.other", "com.example.Game", "com.example.game "] {
             let jws = try authority.sign(Payload.transaction(bundleId: bundleId, environment: "Nowhere"))
             #expect(await verifier.refusal(of: jws) == .wrongApp)
         }

@@ -68,7 +68,11 @@ package struct ParserProbe: Sendable {
         guard let payload = CompactJWS.unverifiedPayload(of: text) else {
             return await verifier.refuses(text) ? .refused : .broken("believed what it cannot read")
         }
-        _ = try? SignedTransaction(payload)
+        let transaction = try? SignedTransaction(payload)
+        let retyped = try? SignedTransaction(payload.mapValues(\.retyped))
+        if let transaction, let retyped, transaction.purchase != retyped.purchase {
+            return .broken("reads another purchase from other types")
+        }
         _ = try? SignedRenewalInfo(payload)
         _ = try? SignedAppTransaction(payload)
         _ = try? SignedNotification(payload)
@@ -116,8 +120,13 @@ package struct ParserProbe: Sendable {
         guard (try? JSON(parsing: json.bytes)) == json else { return .broken("does not read what it wrote") }
         guard let fields = json.object else { return .refused }
         if isOfVerifyReceipt {
-            _ = try? fields.lenientInt("status")
-            return (try? VerifiedReceipt(fields, askedIn: .production).entries) == nil ? .refused : .read
+            _ = AppleFields(fields).int("status")
+            guard let receipt = try? VerifiedReceipt(fields, askedIn: .production) else { return .refused }
+            let retyped = try? VerifiedReceipt(fields.mapValues(\.retyped), askedIn: .production)
+            if let retyped, receipt.purchases != retyped.purchases {
+                return .broken("reads other purchases from other types")
+            }
+            return .read
         }
         _ = try? SubscriptionStatuses(fields)
         _ = try? HistoryPage(fields)
@@ -125,7 +134,7 @@ package struct ParserProbe: Sendable {
         _ = try? NotificationPage(fields)
         _ = try? SentNotification(fields)
         _ = try? OrderLookUp(fields)
-        _ = try? fields.int64("errorCode")
+        _ = AppleFields(fields).int64("errorCode")
         return .read
     }
 
@@ -161,6 +170,32 @@ package struct ParserProbe: Sendable {
         }
         guard isClean else { return .broken("prints a control character") }
         return inspection.isValid ? .believed(inspection.json) : .refused
+    }
+}
+
+extension SignedTransaction {
+    fileprivate var purchase: [String] {
+        [transactionId, productId, bundleId, "\(purchaseDate as Date?)", "\(environment as StoreEnvironment?)"]
+    }
+}
+
+extension VerifiedReceipt {
+    fileprivate var purchases: [[String]] {
+        [[bundleId ?? "", "\(environment)"]]
+            + entries.map { [$0.transactionId, $0.productId, "\($0.purchaseDate as Date?)"] }
+    }
+}
+
+extension JSON {
+    /// The same value in other types: whole numbers as text, and text of a whole number as a number.
+    fileprivate var retyped: JSON {
+        switch self {
+        case .integer(let number): .string(String(number))
+        case .string(let text): Int64(text).flatMap { String($0) == text ? .integer($0) : nil } ?? self
+        case .array(let elements): .array(elements.map(\.retyped))
+        case .object(let members): .object(members.mapValues(\.retyped))
+        case .null, .bool, .number: self
+        }
     }
 }
 

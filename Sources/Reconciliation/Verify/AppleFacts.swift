@@ -5,8 +5,12 @@ package import Purchases
 
 extension Transaction {
     /// Nil where Apple left out what a grant needs: the purchase date or the environment.
-    package init?(_ signed: SignedTransaction) {
-        guard let purchasedAt = signed.purchaseDate, let environment = signed.environment else { return nil }
+    ///
+    /// - Parameter environment: where the data came from, for data that name no environment.
+    package init?(_ signed: SignedTransaction, from environment: StoreEnvironment? = nil) {
+        guard let purchasedAt = signed.purchaseDate, let environment = signed.environment ?? environment else {
+            return nil
+        }
         self.init(
             id: signed.transactionId, originalID: signed.originalTransactionId,
             previousOriginalID: signed.previousOriginalTransactionId, productID: signed.productId,

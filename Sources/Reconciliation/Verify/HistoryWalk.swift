@@ -115,7 +115,8 @@ struct HistoryWalk: Sendable {
     private func verified(_ page: HistoryPage) async throws(AppleRefusal) -> [Transaction] {
         var transactions: [Transaction] = []
         for jws in page.signedTransactions {
-            guard let signed = try? await app.verifier.transaction(jws), let transaction = Transaction(signed),
+            guard let signed = try? await app.verifier.transaction(jws),
+                let transaction = Transaction(signed, from: environment),
                 transaction.environment == environment.rawValue
             else { continue }
             transactions.append(transaction)

@@ -188,7 +188,11 @@ extension ReceiptVerifier {
     private func judge(
         _ verified: VerifiedReceipt, _ calls: [ServiceCall], of receipt: StoredReceipt, for app: AppServices
     ) async throws(AppleRefusal) -> Examination {
-        guard verified.bundleId == app.identity.bundleId else { return .finding(.receipt(.rejected(.wrongApp))) }
+        // Apple named no app that this program can read: unknown is not wrong.
+        guard let bundleID = verified.bundleId else {
+            return .retry(.appleAnswer, call: calls.last.map(Verdict.Call.init))
+        }
+        guard bundleID == app.identity.bundleId else { return .finding(.receipt(.rejected(.wrongApp))) }
         guard app.identity.environments.contains(verified.environment) else {
             return .finding(.receipt(.rejected(.wrongEnvironment)))
         }
@@ -290,11 +294,11 @@ extension ReceiptVerifier {
         _ question: TransactionReceipt, of receipt: StoredReceipt, for app: AppServices
     ) async throws(AppleRefusal) -> Examination {
         guard receipt.isVouched else { throw AppleRefusal(.hold(.possessionMissing)) }
-        let environment =
-            question.environment == StoreEnvironment.sandbox.rawValue ? StoreEnvironment.sandbox : .production
-        guard app.lookUpOrder.contains(environment) else { return .finding(.receipt(.rejected(.wrongEnvironment))) }
+        // A receipt that names no environment is of production, or too old to name one (F23).
+        let environments = app.lookUpOrder.filter { question.environment == nil || question.environment == $0.rawValue }
+        guard !environments.isEmpty else { return .finding(.receipt(.rejected(.wrongEnvironment))) }
         if try needsReroute(receipt, for: .serverApi, of: app) { return .reroute }
-        return try await answer(question.transactionId, of: receipt, for: app, in: [environment])
+        return try await answer(question.transactionId, of: receipt, for: app, in: environments)
     }
 
     /// Asks Apple about those purchases of a verified receipt that would be granted and are not known well enough. A

@@ -366,12 +366,12 @@ struct ReceiptProcessor: Sendable {
             grantTimes.record(
                 .seconds(settlement.age), app: verdict.appID, environment: environment, lane: receipt.lane)
         }
-        guard let reason, let setting = RejectionAlarm.setting(reason), alarm.record(verdict.appID, reason)
+        guard let reason, let cause = RejectionAlarm.cause(reason), alarm.record(verdict.appID, reason)
         else { return }
         logger.error(
             "many receipts fail in a way that is our mistake as often as an attack",
             metadata: [
-                "app.id": "\(verdict.appID)", "receipt.reason": "\(reason.rawValue)", "configuration.key": "\(setting)",
+                "app.id": "\(verdict.appID)", "receipt.reason": "\(reason.rawValue)", "first.look": "\(cause)",
             ])
     }
 

@@ -93,12 +93,15 @@ package struct ReceiptVerifier: Sendable {
             signed = try await app.verifier.transaction(jws)
         } catch {
             if error.isRetryable { return .retry(Reason(error.reason), call: nil) }
+            // Apple signed it. A field that this program cannot read proves nothing against the purchase (F15).
+            if error.isGenuine { return .retry(.appleAnswer, call: nil) }
             return .finding(.receipt(.rejected(Reason(error.reason))))
         }
         if let signedAt = signed.signedDate, signedAt.timeIntervalSince(receipt.readAt) > Self.clockAheadMax {
             return .retry(.clockAhead, call: nil)
         }
-        guard let transaction = Transaction(signed) else { return .finding(.receipt(.rejected(.malformed))) }
+        guard signed.environment != nil else { return try await examineUnplaced(signed, of: receipt, for: app) }
+        guard let transaction = Transaction(signed) else { return .retry(.appleAnswer, call: nil) }
         let judge = try await judge(of: [transaction], in: receipt, for: app)
         let entry = judge.judge(transaction)
         let isAsked =
@@ -113,6 +116,30 @@ package struct ReceiptVerifier: Sendable {
         }
         guard receipt.lane == .apple else { return .reroute }
         return try await confirm(entry, of: receipt, for: app)
+    }
+
+    /// Examines a signed transaction that names no environment (F23). Unknown is not wrong, and is not Production either:
+    /// Apple is asked, production first, and the host that knows the purchase is its environment.
+    ///
+    /// - Throws: a hold, without credentials.
+    private func examineUnplaced(
+        _ signed: SignedTransaction, of receipt: StoredReceipt, for app: AppServices
+    ) async throws(AppleRefusal) -> Examination {
+        guard app.serverAPI != nil else { throw AppleRefusal(.hold(.credentialsMissing)) }
+        guard receipt.lane == .apple else { return .reroute }
+        let found: Transaction
+        do throws(AppleRefusal) {
+            found = try await lookUp(
+                signed.transactionId, lane: appleGateway.lane(of: receipt), for: app, in: [.production, .sandbox])
+        } catch {
+            guard case .reject(.invalidTransactionID) = error.fate else { throw error }
+            throw AppleRefusal(.retry(.appleAnswer), calls: error.calls)
+        }
+        let place = StoreEnvironment(rawValue: found.environment)
+        guard let confirmed = Transaction(signed, from: place)?.updated(by: found) else {
+            return .retry(.appleAnswer, call: nil)
+        }
+        return try await decide([confirmed], of: receipt, for: app)
     }
 
     private func needsConfirmation(
@@ -248,18 +275,24 @@ package struct ReceiptVerifier: Sendable {
     }
 
     /// Apple's current data on a transaction, verified like any other.
+    ///
+    /// - Throws: `wrong_environment` if the environment that knows it is not served.
     func lookUp(
         _ id: String, lane: CallLane, for app: AppServices, in environments: [StoreEnvironment]
     ) async throws(AppleRefusal) -> Transaction {
         guard let client = appleGateway.serverAPI(of: app, lane: lane) else {
             throw AppleRefusal(.hold(.credentialsMissing))
         }
-        let (jws, calls) = try await appleGateway.ask(.serverApi, for: app) { () throws(AppStoreFailure) in
+        let (info, calls) = try await appleGateway.ask(.serverApi, for: app) { () throws(AppStoreFailure) in
             let info = try await client.transactionInfo(id, in: environments)
-            return (info.value, info.calls)
+            return (info, info.calls)
+        }
+        guard app.identity.environments.contains(info.environment) else {
+            throw AppleRefusal(.reject(.wrongEnvironment), calls: calls)
         }
         do throws(VerificationFailure) {
-            guard let transaction = Transaction(try await app.verifier.transaction(jws)),
+            let signed = try await app.verifier.transaction(info.value)
+            guard let transaction = Transaction(signed, from: info.environment),
                 transaction.id == id || transaction.originalID == id
             else { throw VerificationFailure(.malformed) }
             return transaction
