@@ -43,6 +43,8 @@ struct Storefront: Sendable {
 
     private var signer: TransactionSigner { signing.signer }
 
+    func sign(_ payload: [UInt8]) throws(SimulatorError) -> String { try signer.sign(payload) }
+
     /// Shows certificates that name their responder from now on: only the listener knows the responder's address.
     /// Receipts and forgeries keep certificates that name none.
     func nameResponder(_ url: String) throws(SimulatorError) {

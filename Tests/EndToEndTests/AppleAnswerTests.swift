@@ -1,3 +1,4 @@
+import Adversary
 import AppStoreSimulator
 import Foundation
 import Testing
@@ -76,6 +77,52 @@ extension EndToEnd {
                 }
                 #expect(try await system.count("select count(*) from receipts where state = 'rejected'") == 0)
             }
+        }
+
+        /// Goal: signed data with fields of other types, or without an environment, are purchases all the same (F15, F23).
+        /// Method: Apple's signed data of four sales, signed again with numbers as text, a flag as 0, a date as text and
+        /// an object as a quantity; with ids as numbers; and without an environment, in production and, for a tester,
+        /// in the sandbox. Each is granted, the last two after one call and two calls.
+        @Test func signedDataWithOtherTypesAndWithoutEnvironmentAreJudged() async throws {
+            try await System.run(.init(timeScale: 0.5)) { system in
+                try await system.startAll()
+                func submit(_ sale: Sale, as user: String, _ change: (inout [String: Any]) -> Void) async throws {
+                    let jws = try resigned(sale, in: system, change)
+                    system.owe(sale, to: user)
+                    let answer = try await system.submit(.init(userId: user, signedTransaction: jws), wait: 20)
+                    #expect(answer.state == "granted", "\(user)")
+                }
+                let sales = try await system.appStore.sell(3)
+                try await submit(sales[0], as: "u1") {
+                    $0["price"] = "990"
+                    $0["isUpgraded"] = 0
+                    $0["purchaseDate"] = String(sales[0].purchase.purchaseDate)
+                    $0["quantity"] = [String: Any]()
+                }
+                try await submit(sales[1], as: "u2") {
+                    $0["transactionId"] = Int64(sales[1].purchase.transactionId)
+                    $0["originalTransactionId"] = Int64(sales[1].purchase.originalTransactionId)
+                }
+                try await submit(sales[2], as: "u3") { $0["environment"] = nil }
+                let sandbox = try await system.appStore.sell { $0.environment = .sandbox }
+                try await submit(sandbox, as: "tester") { $0["environment"] = nil }
+                #expect(system.appStore.calls(about: sales[2]).map(\.environment) == [.production])
+                #expect(system.appStore.calls(about: sandbox).map(\.environment) == [.production, .sandbox])
+            }
+        }
+
+        /// The sale's signed data with another payload, signed by the App Store.
+        private func resigned(
+            _ sale: Sale, in system: System, _ change: (inout [String: Any]) -> Void
+        ) throws -> String {
+            let part = sale.signedTransaction.split(separator: ".")[1]
+                .replacing("-", with: "+").replacing("_", with: "/")
+            let padded = String(part) + String(repeating: "=", count: (4 - part.count % 4) % 4)
+            let bytes = try #require(Data(base64Encoded: padded))
+            var payload = try #require(try JSONSerialization.jsonObject(with: bytes) as? [String: Any])
+            change(&payload)
+            let changed = try JSONSerialization.data(withJSONObject: payload)
+            return try system.appStore.store.sign(Array(changed))
         }
 
         /// Has the next call of verifyReceipt answered with this text.
