@@ -56,8 +56,8 @@ extension EndToEnd {
         }
 
         /// Goal: an answer that this version does not know, or cannot judge by, is no proof against the purchase (F15).
-        /// Method: for each purchase one such answer: a status that Apple does not document, 21000, 21006 without data, a
-        /// receipt that names no app, an entry without a readable id or date. None is rejected; when Apple answers as
+        /// Method: for each purchase one such answer: a status that Apple does not document, 21000, 21006 without data,
+        /// a receipt that names no app, an entry without a readable id or date. None is rejected; when Apple answers as
         /// documented, each is granted.
         @Test func anAnswerThatNobodyKnowsLosesNothing() async throws {
             try await System.run { system in
@@ -79,10 +79,10 @@ extension EndToEnd {
             }
         }
 
-        /// Goal: signed data with fields of other types, or without an environment, are purchases all the same (F15, F23).
-        /// Method: Apple's signed data of four sales, signed again with numbers as text, a flag as 0, a date as text and
-        /// an object as a quantity; with ids as numbers; and without an environment, in production and, for a tester,
-        /// in the sandbox. Each is granted, the last two after one call and two calls.
+        /// Goal: signed data with fields of other types, or without an environment, are purchases (F15, F23).
+        /// Method: Apple's signed data of four sales, signed again with numbers as text, a flag as 0, a date as text
+        /// and an object as a quantity; with ids as numbers; and without an environment, in production and, for a
+        /// tester, in the sandbox. Each is granted, the last two after one call and two calls.
         @Test func signedDataWithOtherTypesAndWithoutEnvironmentAreJudged() async throws {
             try await System.run(.init(timeScale: 0.5)) { system in
                 try await system.startAll()

@@ -118,8 +118,8 @@ package struct ReceiptVerifier: Sendable {
         return try await confirm(entry, of: receipt, for: app)
     }
 
-    /// Examines a signed transaction that names no environment (F23). Unknown is not wrong, and is not Production either:
-    /// Apple is asked, production first, and the host that knows the purchase is its environment.
+    /// Examines a signed transaction that names no environment (F23). Unknown is not wrong, and is not Production
+    /// either: Apple is asked, production first, and the host that knows the purchase is its environment.
     ///
     /// - Throws: a hold, without credentials.
     private func examineUnplaced(
