@@ -22,7 +22,8 @@ package struct Rights: Sendable {
                     .select(
                         "id", "app_id", "user_id", "order_id", "kind", "lane", "transaction_id",
                         "original_transaction_id", "is_vouched", "state", "reason", "attempt", "rescues",
-                        "received_at", "judged_at", "due_at", "settled_at", "declared", "target", "claimed_at", "lines"),
+                        "received_at", "judged_at", "due_at", "settled_at", "declared", "target", "claimed_at", "lines",
+                        "variant_bundle_id"),
                 ],
                 .worker: [
                     .select(
@@ -31,7 +32,8 @@ package struct Rights: Sendable {
                         "received_at", "judged_at", "due_at", "settled_at", "installation_id", "target",
                         "declared", "claimed_at", "lines"),
                     .update(
-                        "lane", "state", "reason", "attempt", "rescues", "judged_at", "due_at", "settled_at"),
+                        "lane", "state", "reason", "attempt", "rescues", "judged_at", "due_at", "settled_at",
+                        "variant_bundle_id"),
                 ],
                 .scheduler: [
                     .select(
@@ -44,7 +46,7 @@ package struct Rights: Sendable {
                         "id", "app_id", "user_id", "order_id", "kind", "lane", "transaction_id",
                         "original_transaction_id", "is_vouched", "state", "reason", "attempt", "rescues",
                         "received_at", "judged_at", "due_at", "settled_at", "declared", "target", "claimed_at",
-                        "lines"),
+                        "lines", "variant_bundle_id"),
                     .update("state", "reason", "attempt", "rescues", "due_at", "settled_at"),
                 ],
             ]),
@@ -376,6 +378,7 @@ package struct Rights: Sendable {
         table("v_conservation_recent", [.support: [.select], .dashboard: [.select]]),
         table("v_paid_not_granted", [.support: [.select], .dashboard: [.select]]),
         table("v_customers_by_users", [.support: [.select], .dashboard: [.select]]),
+        table("v_ended_purchases", [.support: [.select], .dashboard: [.select]]),
         table("v_refund_rate_by_user", [.support: [.select], .dashboard: [.select]]),
         table("v_storefronts", [.support: [.select], .dashboard: [.select]]),
         table("v_payloads", [.scheduler: [.select], .support: [.select], .dashboard: [.select]]),
