@@ -162,7 +162,7 @@ package final class SignedDataVerifier: Sendable {
     /// The app first, then the environment, as the official libraries do (AppleFacts 1.2, step 11).
     private func check(_ identity: SignedDataIdentity) throws(VerificationFailure) {
         if identity.namesApp {
-            guard identity.bundleId == app.bundleId else { throw VerificationFailure(.wrongApp) }
+            guard app.admits(identity.bundleId) else { throw VerificationFailure(.wrongApp) }
         }
         if identity.namesAppAppleId && identity.environment == .production {
             guard let expected = app.appAppleId, identity.appAppleId == expected else {

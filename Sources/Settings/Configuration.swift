@@ -46,9 +46,20 @@ package struct Configuration: Sendable {
             throw reader.error("apps", "must list at least one app")
         }
         var unsigned: ConfigurationReader?
+        var bundleIDs: [(owner: String, id: String, isAlias: Bool)] = []
         for section in sections {
             var app = try AppConfiguration.read(section, directory: directory)
             if app.identity.acceptsUnsignedXcodeData { unsigned = section }
+            // The purchases of a bundle id would be two apps'.
+            for id in app.identity.bundleIdAliases {
+                guard let other = bundleIDs.first(where: { $0.id == id }) else { continue }
+                throw section.error("bundleIdAliases", "names \(id), which is the app \(other.owner)'s")
+            }
+            if let alias = bundleIDs.first(where: { $0.isAlias && $0.id == app.identity.bundleId }) {
+                throw section.error("bundleId", "is an alias of the app \(alias.owner) (bundleIdAliases)")
+            }
+            bundleIDs.append((owner: app.id, id: app.identity.bundleId, isAlias: false))
+            bundleIDs += app.identity.bundleIdAliases.map { (owner: app.id, id: $0, isAlias: true) }
             // Receipts hold the keys of users, so testers are looked up by their keys.
             if let userKeys { app.policy.testers = app.policy.testers.map { userKeys.key(of: $0, app: app.id) } }
             guard apps.updateValue(app, forKey: app.id) == nil else { throw section.error("id", "is used twice") }
@@ -248,6 +259,9 @@ package struct AppConfiguration: Sendable {
         hash.update(data: Data("\(policyText) \(finishHeld) \(products)".utf8))
         for root in roots { hash.update(data: root) }
         // A file that does not name the setting keeps the hash it always had.
+        if !identity.bundleIdAliases.isEmpty {
+            hash.update(data: Data("aliases \(identity.bundleIdAliases.sorted())".utf8))
+        }
         if ocsp != .off { hash.update(data: Data("ocsp \(ocsp)".utf8)) }
         if policy.mode != .live { hash.update(data: Data("mode \(policy.mode)".utf8)) }
         if policy.transfer != .keep { hash.update(data: Data("transfer \(policy.transfer)".utf8)) }
@@ -266,6 +280,15 @@ package struct AppConfiguration: Sendable {
 
     private static func readIdentity(_ reader: inout ConfigurationReader) throws(ConfigurationError) -> AppIdentity {
         let bundleID = try reader.requiredText("bundleId")
+        let aliases = try reader.texts("bundleIdAliases") ?? []
+        for (index, alias) in aliases.enumerated() {
+            guard alias.wholeMatch(of: /[A-Za-z0-9.\-]+/) != nil else {
+                throw reader.error("bundleIdAliases", "holds \(alias), which is no bundle id")
+            }
+            guard alias != bundleID, !aliases[..<index].contains(alias) else {
+                throw reader.error("bundleIdAliases", "names \(alias), which is the app's already")
+            }
+        }
         let appAppleID = try reader.integer("appAppleId", in: 1...Int.max)
         var environments: Set<StoreEnvironment> = []
         for name in try reader.texts("environments") ?? ["Production"] {
@@ -280,7 +303,8 @@ package struct AppConfiguration: Sendable {
         }
         do {
             return try AppIdentity(
-                bundleId: bundleID, appAppleId: appAppleID.map(Int64.init), environments: environments,
+                bundleId: bundleID, bundleIdAliases: aliases, appAppleId: appAppleID.map(Int64.init),
+                environments: environments,
                 acceptsUnsignedXcodeData: acceptsUnsigned)
         } catch {
             throw reader.error("acceptUnsignedXcodeData", "cannot stand together with Production")

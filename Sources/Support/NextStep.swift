@@ -34,7 +34,7 @@ package struct NextStep: Sendable, Equatable {
     package init(_ receipt: TimelineRows.Receipt, app: String, halts: [TimelineRows.Halt], now: Date) {
         let reason = receipt.reason.flatMap(Reason.init(rawValue:))
         guard let dueAt = receipt.dueAt, !receipt.state.isEnded else {
-            self = Self.ended(receipt.state, reason, app)
+            self = Self.ended(receipt, reason, app)
             return
         }
         if let halt = Self.halt(receipt, halts) {
@@ -71,14 +71,17 @@ package struct NextStep: Sendable, Equatable {
         }
     }
 
-    private static func ended(_ state: ReceiptState, _ reason: Reason?, _ app: String) -> NextStep {
-        guard state == .rejected, let reason,
-            !SafeToFinish.judge(state: state.rawValue, reason: reason.rawValue, hasFacts: false)
+    private static func ended(_ receipt: TimelineRows.Receipt, _ reason: Reason?, _ app: String) -> NextStep {
+        guard receipt.state == .rejected, let reason,
+            !SafeToFinish.judge(state: receipt.state.rawValue, reason: reason.rawValue, hasFacts: false)
         else { return .nothing }
+        let variant = receipt.variantBundleId.map {
+            "its bundle id \($0) looks like this app's Mac Catalyst or App Clip build: list it under the app's bundleIdAliases"
+        }
         return NextStep(
             by: .nobody,
             "it has ended; where that is our own mistake: makegood support rejudge --app \(app) --reason "
-                + "\(reason.rawValue), after this: \(reason.remedy)")
+                + "\(reason.rawValue), after this: \(variant ?? reason.remedy)")
     }
 
     /// The halt that the receipt waits for: a pause by hand, or credentials that Apple does not accept.
@@ -150,7 +153,8 @@ extension Reason {
             "the certificates in the proof are not Apple's: look at the proof with makegood inspect"
         case .untrustedRoot: "compare rootCertificates with the root in the proof"
         case .certificateRevoked: "a responder calls a certificate revoked: see whether it still does"
-        case .wrongApp: "compare bundleId and appAppleId with the proof"
+        case .wrongApp:
+            "compare bundleId and appAppleId with the proof; bundleIdAliases takes the app's Mac Catalyst and App Clip builds"
         case .wrongEnvironment: "compare environments with the proof"
         case .notAuthenticated, .accountNotFound, .appleRefused:
             "Apple refuses this receipt: ask the app for a fresh one"

@@ -209,6 +209,8 @@ import Testing
     @Test func `another app's or another environment's receipt is refused`() async throws {
         let chess = try receipt(ReceiptAttributes.content(bundleId: "com.example.chess"))
         #expect(await verifier.refusal(of: chess.base64) == .notBelieved(.wrongApp))
+        let listing = try authority.verifier(aliases: ["com.example.chess"])
+        #expect(await listing.refusal(of: chess.base64) == nil)
         let production = try authority.verifier(environments: [.production])
         for (type, isServed) in [
             ("Production", true), ("ProductionVPP", true), ("ProductionSandbox", false),

@@ -119,7 +119,7 @@ package final class AppReceiptVerifier: Sendable {
 
     /// The app first, then the environment, as for signed data.
     private func check(_ receipt: AppReceipt) throws(VerificationFailure) {
-        guard receipt.bundleId == app.bundleId else { throw VerificationFailure(.wrongApp) }
+        guard app.admits(receipt.bundleId) else { throw VerificationFailure(.wrongApp) }
         guard let environment = receipt.environment, app.environments.contains(environment) else {
             throw VerificationFailure(.wrongEnvironment)
         }

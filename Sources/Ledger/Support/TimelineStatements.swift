@@ -177,7 +177,7 @@ private enum TimelineQueries {
           original_transaction_id as "originalTransactionId", is_vouched as "isVouched", state, reason, attempt,
           extract(epoch from received_at) as "receivedAt", extract(epoch from judged_at) as "judgedAt",
           extract(epoch from due_at) as "dueAt", extract(epoch from settled_at) as "settledAt",
-          extract(epoch from claimed_at) as "claimedAt", target::text as target, declared::text as declared,
+          variant_bundle_id as "variantBundleId", extract(epoch from claimed_at) as "claimedAt", target::text as target, declared::text as declared,
           (select count(*) from outcomes where receipt_id = receipts.id) as purchases,
           case when lines > 0 then (select jsonb_agg(jsonb_build_object('saidAt', extract(epoch from said_at),
               'orderId', order_id, 'transactionId', transaction_id, 'target', target::text, 'declared', declared::text)

@@ -145,9 +145,11 @@ extension VerdictRow {
         had.appID != verdict.appID || transaction.map { $0.environment != had.environment } ?? false
     }
 
-    /// Two consumables that were bought at different times are two purchases.
+    /// Two consumables that were bought at different times are two purchases. Where nothing says the kind of this one,
+    /// the kind of the granted one counts.
     private func isAnotherConsumable(than had: Standing.Holding) -> Bool {
-        guard let entry, entry.isConsumable, had.transactionID != transactionID, let boughtAt = had.purchasedAt
+        guard let entry, entry.mayBeConsumable, had.transactionID != transactionID, let boughtAt = had.purchasedAt,
+            (entry.kind ?? had.kind ?? .consumable) == .consumable
         else { return false }
         return Self.second(of: boughtAt) != Self.second(of: entry.transaction.purchasedAt)
     }

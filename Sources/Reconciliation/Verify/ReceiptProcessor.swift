@@ -291,6 +291,9 @@ struct ReceiptProcessor: Sendable {
             verdict.lines = receipt.lines
             verdict.places = app?.policy.places(for: finding, posterID: receipt.userID) ?? []
             verdict.appleUpdates = app?.policy.appleUpdates(of: finding, claim: verdict.claim) ?? []
+            if case .receipt(.rejected(.wrongApp)) = finding {
+                verdict.variantBundleID = app?.identity.variant(in: receipt.proof)
+            }
             let settlement = try await ledger.patiently { () throws(LedgerError) in try await ledger.settle(verdict) }
             if let settlement {
                 report(verdict, settlement, of: receipt)
