@@ -64,6 +64,8 @@ package struct ReceiptEntry: Sendable, Hashable {
     package var isTrialPeriod: Bool?
     package var isInIntroOfferPeriod: Bool?
     package var promotionalOfferId: String?
+    /// In `latest_receipt_info` only: the purchase was made with an offer code of this name.
+    package var offerCodeRefName: String?
     package var subscriptionGroupIdentifier: String?
     /// 0 non-consumable, 1 consumable, 2 non-renewing, 3 auto-renewable; only in a receipt that was read here, and
     /// undocumented (AppleFacts 6.3, 1707).
@@ -101,6 +103,7 @@ package struct ReceiptEntry: Sendable, Hashable {
         isTrialPeriod = fields.lenientBool("is_trial_period")
         isInIntroOfferPeriod = fields.lenientBool("is_in_intro_offer_period")
         promotionalOfferId = try fields.lenientString("promotional_offer_id")
+        offerCodeRefName = try fields.lenientString("offer_code_ref_name")
         subscriptionGroupIdentifier = try fields.lenientString("subscription_group_identifier")
     }
 

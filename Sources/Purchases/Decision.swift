@@ -196,6 +196,7 @@ extension AppPolicy {
         case .refundedInPart?: match.reasons.append(.refundProrated)
         case .refunded?, .withdrawn?, .unknown?, nil: break
         }
+        if !isOld, mayBeShared(transaction) { match.reasons.append(.sharingUnseen) }
         match.bonuses = promise.bonuses
         match.item = promise.item == transaction.productID ? nil : promise.item
         match.reasons += declared?.contradictions(of: transaction, given: promise.item) ?? []
@@ -219,6 +220,17 @@ extension AppPolicy {
             return held(.review, match)
         }
         return entry(.grant(goods: all, source: match.source), match)
+    }
+
+    /// Whether another customer may share the purchase although the proof does not say so, and a shared one would give
+    /// less (row 0d). A receipt that was read here shows no ownership; Apple shares subscriptions and non-consumables.
+    package func mayBeShared(_ transaction: Transaction) -> Bool {
+        guard shared != .goods, transaction.ownership == nil, !transaction.showsToken else { return false }
+        return switch transaction.kind ?? kind(of: transaction.productID) {
+        case .autoRenewable, .nonConsumable: true
+        case .consumable, .nonRenewing: false
+        case nil: transaction.isPeriod
+        }
     }
 
     /// Rows 0a, 0a' and 0c: the decision if Apple took the purchase back, or if the former system had to give it. Nil:

@@ -35,7 +35,7 @@ package struct Declaration: Sendable, Equatable, Codable {
     /// else, if the declaration says what was bought, the newest of such a product; else the newest. Nil: none of them.
     package func meant(of transactions: [Transaction], named: String?, sold: Catalogue?) -> String? {
         if transactions.count <= 1 { return transactions.first?.id }
-        if let named, transactions.contains(where: { $0.id == named }) { return named }
+        if let meant = transactions.first(where: { $0.isCalled(named) }) { return meant.id }
         let newest = transactions.max { ($0.purchasedAt, $0.id) < ($1.purchasedAt, $1.id) }
         return transactions.filter { transaction in
             let id = transaction.productID

@@ -235,8 +235,9 @@ package struct Matcher: Sendable {
     }
 
     /// Row 6: an order of another user, placed on the same proven installation, near the purchase and later than any
-    /// order of the poster's.
+    /// order of the poster's. A purchase that was redeemed outside of any order has none.
     private var orderOfAnother: Match? {
+        guard !transaction.isRedeemed else { return nil }
         let own = evidence.orders.filter { $0.userID.isSameText(as: claim.userID) && fits($0) }.map(\.placedAt).max()
         let others = evidence.orders.filter {
             !$0.userID.isSameText(as: claim.userID) && $0.isOnProvenInstallation && fits($0) && isNear($0)
@@ -355,7 +356,7 @@ package struct Matcher: Sendable {
     }
 
     private func isFree(_ order: PlacedOrder) -> Bool {
-        order.reservedFor == nil || order.reservedFor == transaction.id
+        order.reservedFor == nil || transaction.isCalled(order.reservedFor)
     }
 
     private func isNear(_ order: PlacedOrder) -> Bool { order.placedAt >= transaction.purchasedAt - Self.nearMax }
@@ -379,11 +380,13 @@ package struct Matcher: Sendable {
             userIDs.contains { $0.isSameText(as: order.userID) } && fits(order)
                 && transaction.purchasedAt <= order.payBy
         }
-        if let bound = orders.first(where: { $0.transactionID == transaction.id }), !transaction.isOfferCode {
+        if let bound = orders.first(where: { $0.transactionID == transaction.id }), !transaction.isRedeemed {
             return .order(bound, [.orderOpen])
         }
         guard let latest = latest(orders) else { return .none([]) }
-        if transaction.isOfferCode { return .none([.offerCode]) }
+        if transaction.isRedeemed {
+            return .none([transaction.offerType == Transaction.winBackOffer ? .winBackOffer : .offerCode])
+        }
         if orders.allSatisfy({ $0.promisesTheSame(as: latest) && $0.userID.isSameText(as: latest.userID) }) {
             return .order(latest, [.orderOpen])
         }
@@ -395,13 +398,13 @@ package struct Matcher: Sendable {
     private func lateOrder(of userID: String) -> PlacedOrder? {
         guard let order = named, order.userID.isSameText(as: userID), order.productID == transaction.productID,
             isUnbound(order), isFree(order),
-            order.placedAt > transaction.purchasedAt || order.reservedFor == transaction.id
+            order.placedAt > transaction.purchasedAt || transaction.isCalled(order.reservedFor)
         else { return nil }
         return order
     }
 
     private func lateReason(_ order: PlacedOrder) -> MatchReason {
-        order.reservedFor == transaction.id ? .orderReserved : .orderLater
+        transaction.isCalled(order.reservedFor) ? .orderReserved : .orderLater
     }
 
     /// Binds an order of an owner whom another row found, by rows 5, 7 and 9. Without such an order the match stays a

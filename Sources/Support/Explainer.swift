@@ -25,6 +25,19 @@ package struct Explainer: Sendable {
     package func timeline(of subject: TimelineSubject, for reader: TimelineReader) async throws(PostgresError)
         -> Timeline?
     {
+        if let timeline = try await timeline(ofStored: subject, for: reader) { return timeline }
+        guard case .transaction(let id) = subject else { return nil }
+        // An id of StoreKit's tests is stored behind its environment.
+        for environment in Transaction.unsignedEnvironments {
+            let stored = TimelineSubject.transaction(Transaction.storedID(id, in: environment))
+            if let timeline = try await timeline(ofStored: stored, for: reader) { return timeline }
+        }
+        return nil
+    }
+
+    private func timeline(ofStored subject: TimelineSubject, for reader: TimelineReader) async throws(PostgresError)
+        -> Timeline?
+    {
         guard let found = try await find(subject, for: reader),
             let rows = try await database.run(Statements.readTimeline, found).first
         else { return nil }

@@ -34,7 +34,7 @@ import Testing
                 "web_order_line_item_id":\(quote)5\(quote),"is_upgraded":\(quote)true\(quote),
                 "is_trial_period":\(quote)false\(quote),"is_in_intro_offer_period":\(quote)1\(quote),
                 "app_account_token":"7E3FB204-6E3A-4C5E-9F0A-0123456789AB","in_app_ownership_type":"FAMILY_SHARED",
-                "promotional_offer_id":"o","subscription_group_identifier":\(quote)6\(quote),"new":[]}
+                "promotional_offer_id":"o","offer_code_ref_name":"c","subscription_group_identifier":\(quote)6\(quote),"new":[]}
                 """
             let receipt = try read(
                 """
@@ -62,6 +62,7 @@ import Testing
             #expect(read.appAccountToken == UUID(uuidString: "7e3fb204-6e3a-4c5e-9f0a-0123456789ab"))
             #expect(read.ownershipType == "FAMILY_SHARED")
             #expect(read.promotionalOfferId == "o")
+            #expect(read.offerCodeRefName == "c")
             #expect(read.subscriptionGroupIdentifier == "6")
         }
     }

@@ -47,6 +47,7 @@ struct ConfigurationFile: Encodable, Sendable {
         var id: String
         var mode: String?
         var bundleId: String
+        var bundleIdAliases: [String]?
         var appAppleId: Int64
         var environments = ["Production", "Sandbox"]
         var testers = Testers(users: ["tester"])

@@ -21,7 +21,9 @@ package struct ReceiptAnswer: Sendable {
 
     /// Whether the client may finish the transaction (P2): the named transaction's value, or else whether all are safe.
     package var safeToFinish: Bool {
-        if let named = view.transactions.first(where: { $0.transactionId == view.transactionID }) {
+        if let named = view.transactions.first(where: {
+            $0.shownID.isSameText(as: view.transactionID) || $0.transactionId.isSameText(as: view.transactionID)
+        }) {
             return isSafe(named)
         }
         guard view.transactions.isEmpty else { return view.transactions.allSatisfy(isSafe) }
@@ -54,10 +56,11 @@ package struct ReceiptAnswer: Sendable {
     }
 
     private func json(_ transaction: ReceiptView.TransactionView) -> JSONValue {
-        var members: [JSONValue.Member] = [.init("transactionId", .string(transaction.transactionId))]
+        var members: [JSONValue.Member] = [.init("transactionId", .string(transaction.shownID))]
         if showsFacts(transaction) {
             if let id = transaction.originalTransactionId {
-                members.append(.init("originalTransactionId", .string(id)))
+                let shown = Transaction.shownID(id, in: transaction.environment)
+                members.append(.init("originalTransactionId", .string(shown)))
             }
             if let id = transaction.productId { members.append(.init("productId", .string(id))) }
             if let quantity = transaction.quantity { members.append(.init("quantity", .integer(quantity))) }
@@ -68,6 +71,8 @@ package struct ReceiptAnswer: Sendable {
         if let reason = transaction.reason { members.append(.init("reason", .string(reason))) }
         // The purchase was given on trust. The debt to confirm it is ours, so the client may finish the transaction.
         if transaction.reason == Reason.unconfirmed.rawValue { members.append(.init("provisional", .bool(true))) }
+        // The proof was old, and nobody could ask Apple whether the purchase still stands.
+        if transaction.appleAsked == false { members.append(.init("appleAsked", .bool(false))) }
         members.append(.init("safeToFinish", .bool(isSafe(transaction))))
         if let isOwn = transaction.isOwn { members.append(.init("owner", .string(isOwn ? "you" : "another"))) }
         if let goods = transaction.goods { members.append(.init("goods", .goods(goods))) }

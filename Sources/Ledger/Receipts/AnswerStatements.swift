@@ -22,7 +22,12 @@ package struct ReceiptView: Sendable, Equatable {
         package var safeAt: String?
         /// Whether `safeAt` is still to come, by the database's clock.
         package var isDisputed: Bool?
+        /// False: the proof was old, and Apple was not asked what is so today. Nil: nothing to say about it.
+        package var appleAsked: Bool?
         package let goods: [AppPolicy.Goods]?
+
+        /// The id as the app knows it.
+        package var shownID: String { Transaction.shownID(transactionId, in: environment) }
     }
 
     package let id: UUID
@@ -81,6 +86,7 @@ extension Statements {
               'safeAt', case when o.reason = 'owned_by_another_user' and \(isUntold("o")) is not true then
                 to_char(o.safe_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') end,
               'isDisputed', case when o.reason = 'owned_by_another_user' then o.safe_at > now() end,
+              'appleAsked', case when '\(MatchReason.appleUnasked.rawValue)' = any(o.reasons) then false end,
               'goods', case when o.state in ('granted', 'already_granted')
                 -- What came with it was another user's.
                 and o.reason is distinct from 'owned_by_another_user' and o.reason is distinct from 'transferred'

@@ -53,9 +53,11 @@ package struct StoredReceipt: Sendable, Equatable {
     /// The lines by the id of the purchase that they are about.
     package func linesOfOthers(among transactions: [Transaction]) -> [String: ReceiptLine] {
         guard !otherLines.isEmpty else { return [:] }
-        let ids = Set(transactions.map(\.id))
+        let ids = Dictionary(
+            transactions.flatMap { [($0.id, $0.id), (Transaction.shownID($0.id, in: $0.environment), $0.id)] },
+            uniquingKeysWith: { first, _ in first })
         return Dictionary(
-            otherLines.filter { ids.contains($0.transactionID) }.map { ($0.transactionID, $0) },
+            otherLines.compactMap { line in ids[line.transactionID].map { ($0, line) } },
             uniquingKeysWith: { first, _ in first })
     }
 }

@@ -99,14 +99,22 @@ package struct ReceiptVerifier: Sendable {
             return .retry(.clockAhead, call: nil)
         }
         guard let transaction = Transaction(signed) else { return .finding(.receipt(.rejected(.malformed))) }
+        return try await examine(transaction, signed, of: receipt, for: app.speaking(for: signed.bundleId))
+    }
+
+    /// - Parameter app: asks Apple by the bundle id that sold the transaction.
+    private func examine(
+        _ transaction: Transaction, _ signed: SignedTransaction, of receipt: StoredReceipt, for app: AppServices
+    ) async throws(AppleRefusal) -> Examination {
         let judge = try await judge(of: [transaction], in: receipt, for: app)
-        let entry = judge.judge(transaction)
-        let isAsked =
-            if case .grant(_, let source) = entry.decision {
-                needsConfirmation(signed, by: source, of: receipt, for: app)
-            } else {
-                receipt.isOnTrust && entry.decision.leavesTrustOpen
-            }
+        var entry = judge.judge(transaction)
+        let isAsked: Bool
+        if case .grant(_, let source) = entry.decision {
+            isAsked = needsConfirmation(signed, by: source, of: receipt, for: app)
+            if !isAsked, !isFresh(signed.signedDate, by: source, of: receipt) { entry = entry.noting(.appleUnasked) }
+        } else {
+            isAsked = receipt.isOnTrust && entry.decision.leavesTrustOpen
+        }
         guard isAsked else { return .finding(.transactions([entry])) }
         if let known = try await known(entry, of: receipt, by: judge, for: app) {
             return .finding(.transactions([known]))
@@ -227,7 +235,7 @@ package struct ReceiptVerifier: Sendable {
         _ id: String, of receipt: StoredReceipt, for app: AppServices, in environments: [StoreEnvironment]
     ) async throws(AppleRefusal) -> Examination {
         do throws(AppleRefusal) {
-            let found = try await lookUp(id, lane: appleGateway.lane(of: receipt), for: app, in: environments)
+            let found = try await lookUpInAnyBuild(id, lane: appleGateway.lane(of: receipt), for: app, in: environments)
             return try await decide([found], of: receipt, for: app)
         } catch {
             if case .retry(.notFoundYet) = error.fate, isNotFoundForGood(receipt, after: error.calls) {
@@ -245,6 +253,21 @@ package struct ReceiptVerifier: Sendable {
         let isSaidByAll = calls.allSatisfy { $0.code.map(APIErrorCode.init(rawValue:))?.meaning == .notFound }
         return isSaidByAll && age > Self.notFoundFor * schedule.scale
             && receipt.attempt + 1 >= Self.notFoundAttemptsMin
+    }
+
+    /// As ``lookUp(_:lane:for:in:)``, for an id of which nothing tells the bundle id that sold it: the app's own is asked
+    /// first, and then the aliases, for as long as Apple finds nothing.
+    private func lookUpInAnyBuild(
+        _ id: String, lane: CallLane, for app: AppServices, in environments: [StoreEnvironment]
+    ) async throws(AppleRefusal) -> Transaction {
+        do throws(AppleRefusal) {
+            return try await lookUp(id, lane: lane, for: app, in: environments)
+        } catch {
+            for build in app.otherBuilds where error.fate == .retry(.notFoundYet) {
+                if let found = try? await lookUp(id, lane: lane, for: build, in: environments) { return found }
+            }
+            throw error
+        }
     }
 
     /// Apple's current data on a transaction, verified like any other.

@@ -133,6 +133,26 @@ import Testing
         #expect(open["nextAttemptAt"] == .string("2026-03-01T00:00:10.000Z"))
     }
 
+    @Test("An id of StoreKit's tests is shown as the app knows it; an old proof that nobody asked about says so")
+    func shownID() throws {
+        let stored = try JSONDecoder().decode(
+            ReceiptView.TransactionView.self,
+            from: Data(
+                (#"{"transactionId":"Xcode/0","originalTransactionId":"Xcode/0","productId":"p","quantity":1,"#
+                    + #""environment":"Xcode","state":"granted","isOwn":true,"appleAsked":false}"#).utf8))
+        let open = try Self.transaction("1", "open")
+        let answer = ReceiptAnswer(Self.view(.granted, named: "0", [stored, open]), finishing: .held)
+        #expect(answer.safeToFinish, "the named one")
+        guard case .array(let list)? = answer.json["transactions"] else { throw Unexpected() }
+        #expect(
+            list.first?.text
+                == #"{"transactionId":"0","originalTransactionId":"0","productId":"p","quantity":1,"#
+                + #""environment":"Xcode","state":"granted","appleAsked":false,"safeToFinish":true,"owner":"you"}"#)
+        #expect(list.last?["appleAsked"] == nil)
+    }
+
+    private struct Unexpected: Error {}
+
     @Test("Who only knows an id gets no hint, and another's grant shows no goods")
     func hints() throws {
         let question = Self.view(.held, [try Self.transaction("1", "held", reason: "possession_missing")])
