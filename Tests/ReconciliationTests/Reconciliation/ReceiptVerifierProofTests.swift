@@ -2,6 +2,7 @@ import AppStore
 import AppStoreSimulator
 import Foundation
 import Purchases
+import Settings
 import Support
 import Testing
 

@@ -464,28 +464,6 @@ import Testing
         #expect(try refusal(xcode, app("Sandbox")) == nil)
     }
 
-    @Test("F22: other bundle ids of an app are its own, no other app's, and change its hash")
-    func bundleIDAliases() throws {
-        func app(_ id: String, _ bundleID: String, _ aliases: String = "") -> String {
-            "{id: \(id), bundleId: \(bundleID), environments: [Sandbox]\(aliases.isEmpty ? "" : ", bundleIdAliases: \(aliases)")}"
-        }
-        func yaml(_ apps: String...) -> String { "apps:\n" + apps.map { "  - \($0)\n" }.joined() }
-        let plain = try #require(try Self.parse(yaml(app("a", "b.c"))).apps["a"])
-        let both = try #require(try Self.parse(yaml(app("a", "b.c", "[maccatalyst.b.c, b.c.Clip]"))).apps["a"])
-        #expect(plain.identity.bundleIdAliases == [] && plain.hash != both.hash)
-        #expect(both.identity.bundleIdAliases == ["maccatalyst.b.c", "b.c.Clip"])
-        for (file, key) in [
-            (yaml(app("a", "b.c", "[b.c]")), "apps[0].bundleIdAliases"),
-            (yaml(app("a", "b.c", "[b.d, b.d]")), "apps[0].bundleIdAliases"),
-            (yaml(app("a", "b.c", "['b d']")), "apps[0].bundleIdAliases"),
-            (yaml(app("a", "b.c"), app("d", "b.d", "[b.c]")), "apps[1].bundleIdAliases"),
-            (yaml(app("a", "b.c", "[b.e]"), app("d", "b.d", "[b.e]")), "apps[1].bundleIdAliases"),
-            (yaml(app("a", "b.c", "[b.d]"), app("d", "b.d")), "apps[1].bundleId"),
-        ] {
-            #expect(try Self.refusal(of: file)?.key == key, "\(file)")
-        }
-    }
-
     @Test("no apps, no YAML, no mapping, the same id twice")
     func shapes() throws {
         for (yaml, key) in [
