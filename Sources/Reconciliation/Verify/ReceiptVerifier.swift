@@ -222,7 +222,8 @@ package struct ReceiptVerifier: Sendable {
 
     // MARK: Questions
 
-    /// Judges Apple's answer about an id for which somebody vouches.
+    /// Judges Apple's answer about an id for which somebody vouches. If Apple does not know the id, the history of the
+    /// named `originalTransactionId` answers.
     func answer(
         _ id: String, of receipt: StoredReceipt, for app: AppServices, in environments: [StoreEnvironment]
     ) async throws(AppleRefusal) -> Examination {
@@ -230,7 +231,10 @@ package struct ReceiptVerifier: Sendable {
             let found = try await lookUp(id, lane: appleGateway.lane(of: receipt), for: app, in: environments)
             return try await decide([found], of: receipt, for: app)
         } catch {
-            if case .retry(.notFoundYet) = error.fate, isNotFoundForGood(receipt, after: error.calls) {
+            guard error.isUnknownID else { throw error }
+            let found = try await history(of: receipt, askedFor: id, for: app, in: environments)
+            guard found.isEmpty else { return try await decide(found, of: receipt, for: app) }
+            if case .retry = error.fate, isNotFoundForGood(receipt, after: error.calls) {
                 return .finding(.receipt(.rejected(.notFound)))
             }
             throw error

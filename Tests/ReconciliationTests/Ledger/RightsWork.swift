@@ -212,6 +212,11 @@ extension RightsTests {
                     lease: .zero)
                 #expect(try await database.run(Statements.storePage, page) == [1])
                 #expect(try await database.run(Statements.claimWalk, claim).count == 1)
+                #expect(
+                    try await database.run(
+                        Statements.chainFacts, (walk: walk, originalID: page.transactions[0].originalID)
+                    )
+                    .map(\.id) == ["t9"])
                 try await database.run(
                     Statements.knownPurchases,
                     .init(receiptID: id, appID: "game", transactions: page.transactions))
