@@ -131,9 +131,12 @@ import Testing
         let old = { (transaction: inout Transaction) in
             transaction.purchasedAt = DecisionTests.received.addingTimeInterval(-8 * 86_400)
         }
-        #expect(Self.judged([], old).decision == .held(.review))
-        #expect(Self.judged([Self.order("me", 9 * 1440)], old).match?.source == .openOrder)
-        let token = Self.judged([], registered: "you") {
+        // By default a purchase has no age limit.
+        #expect(Self.judged([], old).decision == DecisionTests.granted)
+        let policy = DecisionTests.policy { $0.makeUpMaxAge = .seconds(7 * 86_400) }
+        #expect(Self.judged([], policy: policy, old).decision == .held(.review))
+        #expect(Self.judged([Self.order("me", 9 * 1440)], policy: policy, old).match?.source == .openOrder)
+        let token = Self.judged([], registered: "you", policy: policy) {
             old(&$0)
             $0.appAccountToken = UUID()
         }
