@@ -186,7 +186,7 @@ extension AppPolicy {
         let promise: Promise
         switch isOld
             ? .made(Promise(goods: []))
-            : self.promise(for: transaction, match, kind, declared?.item, decided: evidence.supportDecision?.item)
+            : self.promise(for: transaction, match, kind, declared, decided: evidence.supportDecision?.item)
         {
         case .made(let found): promise = found
         case .unknown(let reason): return held(reason, match)
@@ -199,6 +199,12 @@ extension AppPolicy {
         match.bonuses = promise.bonuses
         match.item = promise.item == transaction.productID ? nil : promise.item
         match.reasons += declared?.contradictions(of: transaction, given: promise.item) ?? []
+        // The promotion did not run when the purchase was made.
+        if declared?.promotion != nil, match.order == nil, !promise.isOfPromotion,
+            !match.reasons.contains(.fieldsDisregarded)
+        {
+            match.reasons.append(.fieldsDisregarded)
+        }
         if transaction.environment != Transaction.production, !admitsSandbox(match.userID) {
             return held(.sandbox, match)
         }
@@ -259,6 +265,8 @@ extension AppPolicy {
         var bonuses: [Catalogue.Bonus] = []
         /// Nil: the goods are not of the catalogue.
         var item: String?
+        /// Whether these are the goods of the promotion that a service named with the purchase.
+        var isOfPromotion = false
 
         enum Search {
             case made(Promise)
@@ -268,9 +276,10 @@ extension AppPolicy {
 
     /// What one unit gives: the promise of the order while its offer counts, else the catalogue's offer for the day of
     /// the purchase (Offers). The item is the one that a person chose; else the item of the order; else the item that
-    /// the post names, if it was sold then; else the default.
+    /// the post names, if it was sold then; else the default. Without an order, the promotion that a service names with
+    /// the purchase counts if it ran at the purchase date.
     private func promise(
-        for transaction: Transaction, _ match: Match, _ kind: Transaction.Kind?, _ declaredItem: String?,
+        for transaction: Transaction, _ match: Match, _ kind: Transaction.Kind?, _ said: Declaration?,
         decided: String?
     ) -> Promise.Search {
         if transaction.isShared, shared != .goods {
@@ -289,8 +298,15 @@ extension AppPolicy {
         }
         if let decided, offer(decided) == nil { return .unknown(.itemUnknown) }
         let ordered = match.order?.item.flatMap { product.items[$0]?.id }
-        let declared = declaredItem.flatMap { offer($0)?.item }
+        let promoted = { (item: String) -> Offer? in
+            guard match.order == nil, let promotion = said?.promotion else { return nil }
+            return sold.offer(product: product.id, item: item, promotion: promotion, at: transaction.purchasedAt)
+        }
+        let declared = said?.item.flatMap { (promoted($0) ?? offer($0))?.item }
         guard let item = decided ?? ordered ?? declared ?? product.defaultItem else { return .unknown(.itemUnknown) }
+        if let offer = promoted(item) {
+            return .made(Promise(goods: offer.goods, bonuses: offer.bonuses, item: item, isOfPromotion: true))
+        }
         if let offer = offer(item) {
             return .made(Promise(goods: offer.goods, bonuses: offer.bonuses, item: item))
         }

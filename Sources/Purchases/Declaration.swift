@@ -13,12 +13,15 @@ package struct Declaration: Sendable, Equatable, Codable {
     package var currency: String?
     /// The user whom the old clients' record names (S0-1), if that is not the poster.
     package var uid: String?
+    /// The promotion (`collectionID`) that a service key names for a purchase without an order (S3-68).
+    package var promotion: String?
     /// Names of fields that make no sense. Their values are stored with the details as they came.
     package var disregarded: [String]?
 
     package init(
         item: String? = nil, productID: String? = nil, quantity: Int? = nil, priceMilliunits: Int? = nil,
-        currency: String? = nil, uid: String? = nil, disregarded: [String]? = nil
+        currency: String? = nil, uid: String? = nil, promotion: String? = nil,
+        disregarded: [String]? = nil
     ) {
         self.item = item
         self.productID = productID
@@ -26,6 +29,7 @@ package struct Declaration: Sendable, Equatable, Codable {
         self.priceMilliunits = priceMilliunits
         self.currency = currency
         self.uid = uid
+        self.promotion = promotion
         self.disregarded = disregarded
     }
 

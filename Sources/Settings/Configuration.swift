@@ -166,6 +166,8 @@ package struct AppConfiguration: Sendable {
     package let hasGrantFrom: Bool
     /// False: a held purchase is not safe to finish, although its facts are stored.
     package let finishHeld: Bool
+    /// Whether a user who shows a purchase of another user is told that user's masked id.
+    package let ownerHint: Bool
     /// What a client may finish because this program says so.
     package var finishing: FinishPolicy { policy.mode == .shadow ? .never : finishHeld ? .held : .ended }
     package let orders: Orders
@@ -201,6 +203,7 @@ package struct AppConfiguration: Sendable {
         try readTesters(&reader, into: &policy)
         try readMakeUp(&reader, into: &policy)
         let finishHeld = try reader.boolean("finishHeld") ?? true
+        let ownerHint = try reader.boolean("ownerHint") ?? true
         let orders = try readOrders(&reader)
         var roots: [[UInt8]] = []
         for name in try reader.texts("rootCertificates") ?? [] {
@@ -228,7 +231,7 @@ package struct AppConfiguration: Sendable {
         }
         return AppConfiguration(
             id: id, identity: identity, policy: policy, hasGrantFrom: grantFrom != nil, finishHeld: finishHeld,
-            orders: orders, rootCertificates: roots, ocsp: ocsp, serverAPI: serverAPI, verifyReceipt: verifyReceipt,
+            ownerHint: ownerHint, orders: orders, rootCertificates: roots, ocsp: ocsp, serverAPI: serverAPI, verifyReceipt: verifyReceipt,
             hash: digest(identity, policy, finishHeld, roots, ocsp, serverAPI, verifyReceipt))
     }
 

@@ -198,6 +198,16 @@ private struct TimelineBuilder {
                     claimedAt, .posted, "\(poster ?? "somebody") posted it again, and receipt \(id) is judged anew",
                     [("receiptId", .string(id)), ("user", poster.map(JSONValue.string))]))
         }
+        if let repeats = receipt.repeats, let repeatedAt = receipt.repeatedAt {
+            posts.append(
+                TimelineEntry(
+                    repeatedAt, .posted,
+                    "\(poster ?? "somebody") posted receipt \(id) again, \(repeats == 1 ? "once" : "\(repeats) times") so far",
+                    [
+                        ("receiptId", .string(id)), ("user", poster.map(JSONValue.string)),
+                        ("repeats", .integer(repeats)),
+                    ]))
+        }
         // Decisions about its purchases have entries of their own.
         guard let reason = receipt.reason, receipt.purchases == 0, let at = receipt.settledAt ?? receipt.judgedAt
         else { return posts }

@@ -76,9 +76,12 @@ package struct OrderRoutes: Sendable {
             throw Problem.conflict(.idempotencyKey, "was sent with another order", field: "idempotencyKey")
         }
         (isNew ? placed : repeated).increment()
+        // The order is placed: a failed question about another order refuses nothing.
+        let open = isNew && order.reservedFor == nil ? try? await ledger.run(Statements.openOrder, order).first : nil
         return Response(
             json: try await shown([view], to: caller, of: placement.appID)[0].json(
-                isRepeated: !isNew, priceDiffers: placement.priceDiffers(from: view.price), ignored: placement.ignored),
+                isRepeated: !isNew, priceDiffers: placement.priceDiffers(from: view.price), openOrder: open,
+                ignored: placement.ignored),
             status: isNew ? .created : .ok)
     }
 
@@ -112,9 +115,9 @@ package struct OrderRoutes: Sendable {
             try await caller.mayRead(
                 appID: view.appID, userID: view.userID, configuration.current.userKeys, ledger)
         else { throw Problem.notYours }
-        if view.transactionID == nil, wait > .zero {
+        if !view.isOver, wait > .zero {
             view =
-                await longPoll.latest(id, of: view.userID, upTo: wait, isOver: { $0.transactionID != nil }) {
+                await longPoll.latest(id, of: view.userID, upTo: wait, isOver: { $0.isOver }) {
                     try await ledger.order(id)
                 } ?? view
         }
@@ -151,7 +154,8 @@ package struct OrderRoutes: Sendable {
             // Before an order's grant became its binding, `bound` and `granted` were two states; `bound` is still
             // accepted.
             guard let state = text == "bound" ? .granted : OrderView.State(rawValue: text) else {
-                throw .badParameter("state", "open, expired or granted")
+                let states = OrderView.State.allCases.map(\.rawValue).joined(separator: ", ")
+                throw .badParameter("state", "one of \(states)")
             }
             return state
         }
@@ -174,6 +178,11 @@ package struct OrderRoutes: Sendable {
             .filter { state == nil || $0.state == state }.map { $0.json() }
         return Response(json: .object([.init("orders", .array(orders))]))
     }
+}
+
+extension OrderView {
+    /// Whether nothing more is waited for.
+    fileprivate var isOver: Bool { transactionID != nil || ending != nil }
 }
 
 extension Problem {

@@ -70,6 +70,7 @@ struct IntakeFields: Sendable {
     /// Statements of a post about its purchase: Apple's answer decides all of them.
     private static let saidNames = columnNames.union([
         "item", "productId", "quantity", "priceMilliunits", "currency", "target", "client", "installationToken",
+        "promotion", "collectionID",
     ])
     /// Beside a proof these fields are hints as well; without a proof they are all that a post says of its purchase.
     private static let saidBesideProof = saidNames.union(["orderId", "transactionId", "originalTransactionId"])
@@ -201,6 +202,9 @@ struct IntakeFields: Sendable {
             return false
         case "currency":
             currency = try Self.text(member, bytesMax: 16)
+            return false
+        case "promotion", "collectionID":
+            promotion = try Self.text(member, bytesMax: Self.itemBytesMax)
             return false
         case "installationToken": installationTokenSHA256 = try Self.digest(member)
         // The field is a note for support, and decides nothing.

@@ -10,11 +10,16 @@ package struct ReceiptAnswer: Sendable {
     private let finishing: FinishPolicy
     private let ignored: [String]
     private let disregarded: [String]
+    private let hints: OwnerHints
 
     /// - Parameter finishing: the app's policy.
-    package init(_ view: ReceiptView, finishing: FinishPolicy, ignored: [String] = [], disregarded: [String] = []) {
+    package init(
+        _ view: ReceiptView, finishing: FinishPolicy, hints: OwnerHints = OwnerHints(), ignored: [String] = [],
+        disregarded: [String] = []
+    ) {
         self.view = view
         self.finishing = finishing
+        self.hints = hints
         self.ignored = ignored
         self.disregarded = disregarded
     }
@@ -70,7 +75,14 @@ package struct ReceiptAnswer: Sendable {
         if transaction.reason == Reason.unconfirmed.rawValue { members.append(.init("provisional", .bool(true))) }
         members.append(.init("safeToFinish", .bool(isSafe(transaction))))
         if let isOwn = transaction.isOwn { members.append(.init("owner", .string(isOwn ? "you" : "another"))) }
+        if let hint = transaction.holder.flatMap({ hints[UserName(appID: view.appID, key: $0)] }) {
+            members.append(.init("ownerHint", .string(hint)))
+        }
         if let goods = transaction.goods { members.append(.init("goods", .goods(goods))) }
+        if let id = transaction.grantedAs {
+            let number = transaction.orderId ?? OrderID.ofPurchase(id, of: view.appID)
+            members.append(.init("orderNumber", .string(number.text)))
+        }
         return .object(members)
     }
 

@@ -123,7 +123,11 @@ package struct ReceiptRoutes: Sendable {
                 appID: view.appID, userID: view.userID, configuration.current.userKeys, ledger)
         else { throw Problem.notYours }
         if view.state == .received, wait > .zero { view = await waited(view, wait) ?? view }
-        return Response(json: ReceiptAnswer(view, finishing: configuration.current.finishing(view.appID)).json)
+        let current = configuration.current
+        return Response(
+            json: ReceiptAnswer(
+                view, finishing: current.finishing(view.appID), hints: await .hints(for: [view], current, users)
+            ).json)
     }
 
     // MARK: Steps
@@ -169,6 +173,7 @@ package struct ReceiptRoutes: Sendable {
         }
         var views = stored.compactMap { try? $0.get() }[...]
         views = try await waited(Array(views), wait)[...]
+        let hints = await OwnerHints.hints(for: Array(views), configuration, users)
         for (entry, result) in zip(accepted, stored) {
             if case .failure(let problem) = result {
                 answers[entry.place] = .failure(problem)
@@ -178,7 +183,7 @@ package struct ReceiptRoutes: Sendable {
             // The answer is about the transaction that this post names, even if another post named another one since.
             view.transactionID = entry.submission.transactionID ?? view.transactionID
             let answer = ReceiptAnswer(
-                view, finishing: configuration.finishing(view.appID), ignored: entry.request.ignored,
+                view, finishing: configuration.finishing(view.appID), hints: hints, ignored: entry.request.ignored,
                 disregarded: entry.request.disregarded)
             answers[entry.place] = .success((answer.json, view.state.isEnded))
         }
@@ -292,6 +297,8 @@ package struct ReceiptRoutes: Sendable {
     ) async throws(LedgerError) -> Result<ReceiptView, Problem> {
         repeated.increment()
         let id = submission.receiptID
+        // The trace refuses no post, and no post waits for it.
+        Task { try? await ledger.countRepeat(id) }
         guard var view = try await ledger.view(id) else {
             // Rows are never deleted. A row that was there a moment ago and is gone means that the database went back
             // in time.

@@ -29,13 +29,19 @@ package struct SubmissionRequest: Sendable, Equatable {
         var contradictions: [String] = []
         let target = try fields.completedTarget { (column, _) throws(Problem) in contradictions.append(column) }
         for column in contradictions { fields.disregard(column) }
+        // A user could name any promotion, so only the word of a service counts (S3-68).
+        if fields.promotion != nil, caller.userID != nil {
+            fields.promotion = nil
+            fields.disregard("promotion")
+        }
         let userID = try caller.user(fields.userID)
         let uid = fields.columns.last { $0.key == "uid" }?.value.targetText
         let isPosters = userID == nil || uid == nil || userID.isSameText(as: uid)
         let declared = Declaration(
             item: fields.item, productID: fields.productID, quantity: fields.quantity ?? fields.columnQuantity,
             priceMilliunits: fields.price, currency: fields.currency,
-            uid: isPosters ? nil : uid, disregarded: fields.disregarded.isEmpty ? nil : fields.disregarded)
+            uid: isPosters ? nil : uid, promotion: fields.promotion,
+            disregarded: fields.disregarded.isEmpty ? nil : fields.disregarded)
         var submission = Submission(
             appID: try caller.app(fields.appID, of: apps), userID: userID,
             orderID: fields.orderID, proof: try Self.proof(fields), transactionID: fields.transactionID,

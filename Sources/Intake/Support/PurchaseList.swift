@@ -29,7 +29,8 @@ struct PurchaseList {
 }
 
 extension ListedTopUp {
-    var json: JSONValue {
+    /// - Parameter appID: the app of the list.
+    func json(of appID: String) -> JSONValue {
         var members: [JSONValue.Member] = []
         func add(_ name: String, _ value: JSONValue?) {
             if let value { members.append(.init(name, value)) }
@@ -51,6 +52,11 @@ extension ListedTopUp {
                 .array(
                     goods.map { .object([.init("item", .string($0.item)), .init("amount", .integer($0.amount))]) })
             })
+        if state == .granted, let transactionId {
+            add("orderNumber", .string((orderId ?? OrderID.ofPurchase(transactionId, of: appID)).text))
+        }
+        add("repeats", repeats.map(JSONValue.integer))
+        add("repeatedAt", repeatedAt.map { .string($0.rfc3339) })
         add("sentence", PlayerSentence(state, reason.flatMap(Reason.init(rawValue:))).json)
         return .object(members)
     }

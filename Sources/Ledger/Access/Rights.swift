@@ -50,6 +50,7 @@ package struct Rights: Sendable {
             ]),
         // Only `say_line` writes it. No role reads the rest of what was sent with a post.
         table("receipt_lines", [.ingest: timelinesOfLines, .worker: timelinesOfLines, .support: timelinesOfLines]),
+        table("repeated_posts", [.ingest: [.select, .insert, .update("posts", "posted_at")], .support: [.select]]),
         // Support may see that a proof is stored. Only the worker, which judges proofs, may read them.
         table(
             "stored_payloads",
@@ -171,6 +172,8 @@ package struct Rights: Sendable {
                 .worker: [.select],
                 .scheduler: ownersOfOrders, .support: [.select],
             ]),
+        // Only `end_order` writes it.
+        table("order_endings", [.ingest: [.select], .support: [.select]]),
         table("ordering_apps", [.worker: [.select]]),
         table(
             "given_bonuses",
@@ -378,6 +381,8 @@ package struct Rights: Sendable {
         table("v_customers_by_users", [.support: [.select], .dashboard: [.select]]),
         table("v_refund_rate_by_user", [.support: [.select], .dashboard: [.select]]),
         table("v_storefronts", [.support: [.select], .dashboard: [.select]]),
+        table("v_waiting_purchases", [.scheduler: [.select], .support: [.select], .dashboard: [.select]]),
+        table("v_order_endings", [.support: [.select], .dashboard: [.select]]),
         table("v_payloads", [.scheduler: [.select], .support: [.select], .dashboard: [.select]]),
         table("v_kept_payloads", [.scheduler: [.select], .support: [.select], .dashboard: [.select]]),
 
@@ -386,6 +391,7 @@ package struct Rights: Sendable {
         function(
             "say_line(uuid, text, text, text, text, jsonb, jsonb, jsonb, integer)", [.ingest: [.execute]]),
         function("take_question_place(text, text, uuid, integer)", [.ingest: [.execute]]),
+        function("end_order(uuid, text, text, uuid, jsonb)", [.ingest: [.execute]]),
         function("drop_limit_places()", [.scheduler: [.execute]]),
         function("create_payload_partitions(integer)", [.scheduler: [.execute]]),
         function("changed_proofs(double precision)", [.scheduler: [.execute], .support: [.execute]]),

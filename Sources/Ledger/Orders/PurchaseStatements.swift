@@ -49,6 +49,11 @@ package struct ListedTopUp: Sendable, Decodable {
     package let reason: String?
     /// Nil: nothing is granted.
     package let goods: [AppPolicy.Goods]?
+    /// How often its receipt was posted after the first time, and when last; nil: never, or another account posted it.
+    package var repeats: Int?
+    package var repeatedAt: Date?
+    /// The order that the purchase bound.
+    package var orderId: UUID?
 }
 
 /// The entries at one place of the list. A receipt without entries is a place all the same.
@@ -106,6 +111,14 @@ extension Statements {
           'priceMilliunits', t.facts -> 'price', 'currency', t.facts -> 'currency'
         """
 
+    private static let shownRepeats = "'repeats', again.posts, 'repeatedAt', extract(epoch from again.posted_at)"
+    private static func repeats(_ receipt: String) -> String {
+        """
+        left join lateral (select posts, posted_at from repeated_posts where receipt_id = \(receipt) offset 0) again
+          on true
+        """
+    }
+
     /// What was granted to a user, newest first.
     package static let grantedPurchases = Statement<PurchasePage, PurchasePlace>(
         "purchases.granted",
@@ -114,11 +127,11 @@ extension Statements {
           'transactionId', g.transaction_id, 'receiptId', r.id, 'state', 'granted',
           -- What another poster of it is told is not said to the owner.
           'reason', coalesce(t.taken_back, nullif(o.reason, 'owned_by_another_user')),
-          'goods', g.goods, \(shownFacts))))
+          'goods', g.goods, 'orderId', g.order_id, \(shownRepeats), \(shownFacts))))
         from (
           select l.* from unnest($2::text[]) as person(id)
           cross join lateral (
-            select transaction_id, receipt_id, goods, granted_at from grants
+            select transaction_id, receipt_id, goods, granted_at, order_id from grants
             where app_id = $1 and user_id = person.id and granted_at <= \(cursorTime)
               and (granted_at < \(cursorTime) or transaction_id collate "C" < $4)
             order by granted_at desc, transaction_id collate "C" desc limit $5) l
@@ -131,6 +144,7 @@ extension Statements {
           on true
         left join lateral (select id from receipts where id = g.receipt_id and user_id = any($2::text[]) offset 0) r
           on true
+        \(repeats("r.id"))
         order by g.granted_at desc, g.transaction_id collate "C" desc
         """,
         bind: { $0.values }, read: purchasePlace)
@@ -204,7 +218,7 @@ extension Statements {
               'transactionId', o.transaction_id, 'receiptId', o.id, 'reason', o.reason,
               'state', case when o.reason in ('owned_by_another_user', 'transferred') then 'already_granted'
                 when o.state <> 'open' then o.state when o.receipt_state = 'parked' then 'parked' else 'received' end,
-              \(shownFacts))) order by t.purchased_at desc, o.transaction_id) filter (where o.is_listed), '[]')
+              \(shownRepeats), \(shownFacts))) order by t.purchased_at desc, o.transaction_id) filter (where o.is_listed), '[]')
         from (
           select id, received_at, receipt_state, transaction_id, state, reason, true as is_listed, true as is_judged
           from listed where place <= \(listedOfReceiptMax)
@@ -222,6 +236,7 @@ extension Statements {
           select \(factColumnsShown) from transactions
           where transaction_id = o.transaction_id and app_id = $1 and o.is_judged
             and o.reason is distinct from 'possession_missing' offset 0) t on true
+        \(repeats("o.id"))
         group by o.id, o.received_at
         order by o.received_at desc, o.id::text collate "C" desc
         """,

@@ -317,6 +317,7 @@ extension Declaration {
         add("priceMilliunits", priceMilliunits.map(JSONValue.integer))
         add("currency", currency.map(JSONValue.string))
         add("uid", uid.map(JSONValue.string))
+        add("promotion", promotion.map(JSONValue.string))
         add("disregarded", disregarded.map { .array($0.map(JSONValue.string)) })
         return JSONValue.object(members).text
     }

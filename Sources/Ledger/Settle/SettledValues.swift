@@ -83,7 +83,10 @@ extension SettledEvent {
         ]
         if let binding = row.binding { body.append(.init("bindingSource", .string(binding.rawValue))) }
         if row.asked.isProvisional { body.append(.init("provisional", .bool(true))) }
-        if let order = row.match?.order { body.append(.init("orderId", .string(order.id.text))) }
+        let order = row.match?.order
+        if let order { body.append(.init("orderId", .string(order.id.text))) }
+        let number = order?.id ?? OrderID.ofPurchase(transaction.id, of: row.verdict.appID)
+        body.append(.init("orderNumber", .string(number.text)))
         var event = SettledEvent("purchase.granted", to: owner, about: transaction.id, of: row, body)
         event.target = row.target
         event.takesGoodsOfGrant = row.bonuses != nil

@@ -69,6 +69,9 @@ package struct TimelineRows: Sendable {
         package let declared: String?
         /// How many purchases it holds. Of a receipt with many, the timeline tells not all.
         package let purchases: Int
+        /// How often it was posted after the first time, and when last; nil: never.
+        package var repeats: Int?
+        package var repeatedAt: Date?
         /// What its posts said, each once, the first post included; nil where all posts said the same.
         package var said: [Said]?
     }

@@ -178,12 +178,15 @@ private enum TimelineQueries {
           extract(epoch from received_at) as "receivedAt", extract(epoch from judged_at) as "judgedAt",
           extract(epoch from due_at) as "dueAt", extract(epoch from settled_at) as "settledAt",
           extract(epoch from claimed_at) as "claimedAt", target::text as target, declared::text as declared,
-          (select count(*) from outcomes where receipt_id = receipts.id) as purchases,
+          (select count(*) from outcomes where receipt_id = receipts.id) as purchases, again.posts as repeats,
+          extract(epoch from again.posted_at) as "repeatedAt",
           case when lines > 0 then (select jsonb_agg(jsonb_build_object('saidAt', extract(epoch from said_at),
               'orderId', order_id, 'transactionId', transaction_id, 'target', target::text, 'declared', declared::text)
               order by said_at)
             from receipt_lines where receipt_id = receipts.id) end as said
-        from receipts where id = any($2::uuid[]) and \(isOfApp)
+        from receipts left join lateral (
+          select posts, posted_at from repeated_posts where receipt_id = receipts.id offset 0) again on true
+        where id = any($2::uuid[]) and \(isOfApp)
         """
     private static let outcomes = """
         select receipt_id as "receiptId", transaction_id as "transactionId", state, reason,

@@ -308,7 +308,8 @@ import Testing
                     == #"{"transactionId":"t-1","originalTransactionId":"t-1","productId":"com.example.game.coins6","#
                     + #""quantity":1,"environment":"Sandbox","purchasedAt":"2026-03-01T00:00:00.000Z","#
                     + #""state":"granted","safeToFinish":true,"owner":"you","#
-                    + #""goods":[{"item":"coins","amount":6000}]}"#)
+                    + #""goods":[{"item":"coins","amount":6000}],"#
+                    + #""orderNumber":"\#(OrderID.ofPurchase("t-1", of: "game").text)"}"#)
         }
     }
 

@@ -90,6 +90,7 @@ extension RightsTests {
                 let named = Submission(appID: "game", userID: "u1", proof: proof, declared: Declaration(item: "x"))
                 let said = try await database.run(Statements.sayLines, [SaidLine(submission: named, linesMax: 16)])
                 #expect(said.map(\.result) == [.taken])
+                try await database.run(Statements.countRepeats, [id, id])
                 try await database.run(Statements.reopenClaim, .init(receiptID: id, payload: "payload", moves: true))
                 let question = Submission(appID: "other", userID: "u1", proof: .identifier, transactionID: "asked")
                 #expect(
@@ -102,6 +103,7 @@ extension RightsTests {
                 #expect(try await database.run(Statements.findOrders, [order]).count == 1)
                 #expect(try await database.run(Statements.readOrders, [order.id]).count == 1)
                 try await database.run(Statements.boundOrders, [order.id])
+                #expect(try await database.run(Statements.openOrder, order).isEmpty, "the order itself is no other one")
                 let search = Statements.OrderSearch(appID: "game", userIDs: ["u1"], limit: 1)
                 #expect(try await database.run(Statements.searchOrders, search).count == 1)
                 try await database.run(
@@ -264,6 +266,7 @@ extension RightsTests {
                 try await database.run(Statements.openAppleUpdates, ())
                 try await database.run(Statements.unconfirmed, ())
                 try await database.run(Statements.doubleChargesBehind, ())
+                try await database.run(Statements.waitingPurchases, .seconds(3600))
                 let step = try #require(
                     try await database.run(
                         Statements.takeDoubleChargeStep, .init(interval: .seconds(60), batch: 10)
