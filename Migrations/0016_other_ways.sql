@@ -1,7 +1,7 @@
 -- serves: 12
--- Why: three things that an operator or another service must know of a purchase. A repeated post leaves a trace (S1-32).
---   A paid purchase that waits too long is named (S1-33). An order of another way of payment than Apple's ends by what
---   its own service reports (S3-70).
+-- Why: three things that support, an operator or another service must know. A repeated post leaves a trace (S1-32). A
+--   paid purchase that waits too long is named (S1-33). An order of another way of payment than Apple's ends by what its
+--   own service reports (S3-70).
 -- Locks: none on a table that is there: everything is new.
 -- Cost: none.
 
@@ -18,8 +18,8 @@ comment on table repeated_posts is 'A row: a receipt that was posted more than o
 comment on column repeated_posts.posts is 'How often the same proof of the same user came after the first post.';
 comment on column repeated_posts.posted_at is 'When it came last.';
 
--- The end of an order whose way of payment is not Apple's. Only `end_order` writes it. An order of Apple's has ended if
--- a grant names it.
+-- The end of an order whose way of payment is not Apple's. Only `end_order` writes it. An order of Apple's has ended
+-- if a grant names it.
 create table order_endings (
     order_id uuid primary key,
     state text collate "C" not null,
@@ -67,7 +67,8 @@ create view v_waiting_purchases as
 select r.app_id, coalesce(t.environment, '') as environment, t.product_id,
     coalesce(o.transaction_id, r.transaction_id) as transaction_id, r.id as receipt_id, r.user_id,
     r.state as receipt_state, coalesce(o.reason, r.reason, '') as reason,
-    case when coalesce(o.reason, r.reason, '') in ('unclaimed_yet', 'token_disputed') then 'owner' else 'any' end as line,
+    case when coalesce(o.reason, r.reason, '') in ('unclaimed_yet', 'token_disputed') then 'owner' else 'any' end
+        as line,
     coalesce(r.claimed_at, r.received_at) as since,
     extract(epoch from now() - coalesce(r.claimed_at, r.received_at))::float8 as waited_seconds,
     -- What is held needs a person or a setting. The alarm has told it for a week by then.

@@ -36,6 +36,7 @@ package struct IntakeServer: Service {
     private let tokens: TokenRoutes
     private let installations: InstallationRoutes
     private let merges: MergeRoutes
+    private let payments: PaymentRoutes
     private let reports: ReportRoutes
     private let products: ProductRoutes
     private let events: EventRoutes
@@ -81,6 +82,8 @@ package struct IntakeServer: Service {
         merges = MergeRoutes(
             ledger: ledger, configuration: configuration, authenticator: authenticator, bodies: bodies,
             security: security)
+        payments = PaymentRoutes(
+            ledger: ledger, configuration: configuration, authenticator: authenticator, bodies: bodies)
         reports = ReportRoutes(
             ledger: ledger, configuration: configuration, authenticator: authenticator, bodies: bodies)
         products = ProductRoutes(configuration: configuration, catalogues: catalogues, authenticator: authenticator)
@@ -137,6 +140,7 @@ package struct IntakeServer: Service {
         tokens.add(to: router)
         installations.add(to: router)
         merges.add(to: router)
+        payments.add(to: router)
         reports.add(to: router)
         products.add(to: router)
         events.add(to: router)

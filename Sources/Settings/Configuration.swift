@@ -231,7 +231,8 @@ package struct AppConfiguration: Sendable {
         }
         return AppConfiguration(
             id: id, identity: identity, policy: policy, hasGrantFrom: grantFrom != nil, finishHeld: finishHeld,
-            ownerHint: ownerHint, orders: orders, rootCertificates: roots, ocsp: ocsp, serverAPI: serverAPI, verifyReceipt: verifyReceipt,
+            ownerHint: ownerHint, orders: orders, rootCertificates: roots, ocsp: ocsp, serverAPI: serverAPI,
+            verifyReceipt: verifyReceipt,
             hash: digest(identity, policy, finishHeld, roots, ocsp, serverAPI, verifyReceipt))
     }
 

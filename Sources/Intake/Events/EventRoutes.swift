@@ -99,9 +99,14 @@ package struct EventRoutes: Sendable {
                 .init("userId", .string(userID)),
             ]
             if user == .erased { members.append(.init("erased", .bool(true))) }
+            // An order of another way of payment has neither a purchase of Apple's nor a receipt.
+            if !event.type.hasPrefix("order.") {
+                members += [
+                    .init("transactionId", .string(event.transactionID)),
+                    .init("receiptId", .string(event.receiptID.text)),
+                ]
+            }
             members += [
-                .init("transactionId", .string(event.transactionID)),
-                .init("receiptId", .string(event.receiptID.text)),
                 .init("at", .string(event.at.rfc3339)),
                 .init("data", try JSONValue(parsing: Array(event.body.utf8))),
             ]

@@ -47,7 +47,8 @@ package struct PurchaseRoutes: Sendable {
                 ], limit: limit)
         }
         var members: [JSONValue.Member] = [
-            .init("appId", .string(user.appID)), .init("purchases", .array(list.topUps.map { $0.json(of: user.appID) })),
+            .init("appId", .string(user.appID)),
+            .init("purchases", .array(list.topUps.map { $0.json(of: user.appID) })),
         ]
         if let next = list.next { members.append(.init("next", .string(next.text))) }
         return Response(json: .object(members))

@@ -29,6 +29,8 @@ extension Problem {
         case promotionOver = "promotion_over"
         case notOnSale = "not_on_sale"
         case orderOfAccount = "order_of_account"
+        case orderOfApple = "order_of_apple"
+        case orderEnded = "order_ended"
         case tooManyTokens = "too_many_tokens"
         case tokenTaken = "token_taken"
         case mergeCycle = "merge_cycle"

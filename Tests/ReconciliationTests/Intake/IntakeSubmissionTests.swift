@@ -279,6 +279,23 @@ import Testing
         #expect(!(try Self.read(#"{"transactionId":"2000"}"#, user).submission.isVouched))
     }
 
+    @Test("S3-68: a promotion beside a purchase counts from a service key; from a user's token it is disregarded")
+    func promotions() throws {
+        for name in ["promotion", "collectionID"] {
+            let body = #"{"userId":"u","receipt":"QUJD","\#(name)":"spring"}"#
+            let service = try Self.read(body)
+            #expect(service.submission.declared?.promotion == "spring" && service.disregarded == [])
+            #expect(service.ignored == [])
+            let token = Caller(
+                name: "gatewayJwt", userID: "u", scopes: [.intake], apps: ["game"], promotions: ["spring"])
+            let user = try Self.read(body, token)
+            #expect(user.submission.declared?.promotion == nil && user.disregarded == ["promotion"])
+            // A value of a wrong type refuses nothing.
+            let wrong = try Self.read(body.replacing(#""spring""#, with: "[1]"))
+            #expect(wrong.submission.declared?.promotion == nil && wrong.disregarded == [name])
+        }
+    }
+
     @Test("appId may be left out where there is one app")
     func oneApp() throws {
         let body = #"{"userId":"u","receipt":"QUJD"}"#

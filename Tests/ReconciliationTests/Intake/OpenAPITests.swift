@@ -130,7 +130,8 @@ import Yams
     @Test("An object of the file takes no other members, but where its head says so")
     func closed() throws {
         let open: Set<String> = [
-            "ReceiptRequest", "BatchRequest", "OrderRequest", "ReportRequest", "InstallationRequest", "MergeRequest",
+            "ReceiptRequest", "BatchRequest", "OrderRequest", "PaymentRequest", "ReportRequest", "InstallationRequest",
+            "MergeRequest",
             "Target", "TargetRequest", "Client", "device", "details",
         ]
         var met: Set<String> = []

@@ -111,6 +111,11 @@ extension RightsTests {
                     .init(
                         appID: "game", userID: "u1", product: .init(id: "coins", kind: .consumable, goods: []),
                         item: "coins"))
+                #expect(
+                    try await database.run(
+                        Statements.endOrder,
+                        .init(OrderView(order, placedAt: .now, payBy: .now), .closed, reference: nil)
+                    ) == ["ended"])
                 try await database.run(Statements.catalogueRevisions, ())
                 try await database.run(Statements.readCatalogue, CatalogueRevision(appID: "game", revision: 1))
                 let report = ClientReport(appID: "game", userID: "u1", orderID: order.id, kind: .failed, details: "{}")
