@@ -90,6 +90,12 @@ package struct Claim: Sendable, Equatable {
     /// What the post says about its purchase.
     package var declared: Declaration?
 
+    /// Why a purchase is held for which no row names an owner. A post that names a placeholder waits for the post of
+    /// the user whom the app has lost.
+    package var reasonOfNobody: Reason { isOfPlaceholder ? .userPlaceholder : .orderUnknown }
+    /// Whether the post names a placeholder in the place of its user, and no order names the user either.
+    package var isOfPlaceholder: Bool { userID == nil && declared?.isOfPlaceholder == true }
+
     package init(
         userID: String?, hasPossession: Bool, receivedAt: Date, judgedAt: Date? = nil, target: String? = nil,
         declared: Declaration? = nil, isPosted: Bool = true
@@ -112,7 +118,7 @@ extension Reason {
         case .tokenDisputed: .init(.rememberedToken, reasons: [.tokenOfAnother])
         case .foreignOrder: .init(.namedOrder, reasons: [.orderOfAnother])
         case .foreignRecord: .init(.record)
-        case .orderUnknown, .possessionMissing: .init(.poster)
+        case .orderUnknown, .userPlaceholder, .possessionMissing: .init(.poster)
         case .unclaimed: .init(.customer)
         default: nil
         }

@@ -15,10 +15,13 @@ package struct Declaration: Sendable, Equatable, Codable {
     package var uid: String?
     /// Names of fields that make no sense. Their values are stored with the details as they came.
     package var disregarded: [String]?
+    /// True if the post names a placeholder in the place of its user (`users.placeholders`); else nil. The placeholder
+    /// itself is stored with the details as it came.
+    package var isOfPlaceholder: Bool?
 
     package init(
         item: String? = nil, productID: String? = nil, quantity: Int? = nil, priceMilliunits: Int? = nil,
-        currency: String? = nil, uid: String? = nil, disregarded: [String]? = nil
+        currency: String? = nil, uid: String? = nil, disregarded: [String]? = nil, isOfPlaceholder: Bool? = nil
     ) {
         self.item = item
         self.productID = productID
@@ -27,6 +30,7 @@ package struct Declaration: Sendable, Equatable, Codable {
         self.currency = currency
         self.uid = uid
         self.disregarded = disregarded
+        self.isOfPlaceholder = isOfPlaceholder
     }
 
     package var isEmpty: Bool { self == Declaration() }

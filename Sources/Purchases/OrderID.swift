@@ -6,9 +6,11 @@ package import Foundation
 package enum OrderID {
     /// The id of the order that a text names: a UUID, or the former system's number, which may be any text.
     ///
-    /// The import stores an order under this id, and a submission that names the order is read by it (S2-11).
+    /// The import stores an order under this id, and a submission that names the order is read by it (S2-11). No order
+    /// has the id of a token that names nobody (``AccountToken/isNone(_:)``).
     package static func named(_ text: String, of appID: String) -> UUID {
-        UUID(uuidString: text) ?? DerivedID.make([appID, "order", text])
+        if let id = UUID(uuidString: text), !AccountToken.isNone(id) { return id }
+        return DerivedID.make([appID, "order", text])
     }
 
     package static func make(at now: Date) -> UUID {

@@ -136,7 +136,7 @@ package struct PlayerSentence: Sendable, Equatable {
                 en:
                     "The record that the app sent holds no purchase yet: please restore purchases in the app, or try again later."
             )
-        case .orderUnknown, .unclaimed, .unclaimedYet:
+        case .orderUnknown, .userPlaceholder, .unclaimed, .unclaimedYet:
             PlayerSentence(
                 zh: "我们还不知道这笔购买属于哪个账号,请登录后重新打开应用。",
                 en: "We do not know yet which account this purchase belongs to: please log in and open the app again.")

@@ -52,6 +52,7 @@ package struct Transaction: Sendable, Equatable {
     /// Whether Apple marks the purchase as replaced by an upgrade. False where Apple does not say it.
     package var isUpgraded: Bool
     package var webOrderLineItemID: String?
+    /// Nil for a token that names nobody too (``AccountToken/isNone(_:)``).
     package var appAccountToken: UUID?
     /// `PURCHASED`, `FAMILY_SHARED`, `ASSIGNED`, or a value that this program does not know.
     package var ownership: String?
@@ -92,7 +93,7 @@ package struct Transaction: Sendable, Equatable {
         self.revocation = revocation
         self.isUpgraded = isUpgraded
         self.webOrderLineItemID = webOrderLineItemID
-        self.appAccountToken = appAccountToken
+        self.appAccountToken = appAccountToken.flatMap { AccountToken.isNone($0) ? nil : $0 }
         self.ownership = ownership
         self.customerID = customerID
         self.signedAt = signedAt

@@ -14,6 +14,8 @@ package struct Configuration: Sendable {
     package let userLimits: UserLimits
     /// Nil: the tables hold user ids as they are (`users.protect`).
     package let userKeys: UserKeys?
+    /// What names nobody where a user is named (`users.placeholders`).
+    package let placeholders: PlaceholderUsers
     /// How many days payloads stay at least (`retention.payloads`).
     package let payloadDays: Int
     /// Every file that it names.
@@ -40,7 +42,7 @@ package struct Configuration: Sendable {
         _ yaml: String, directory: URL, name: String = "makegood.yaml"
     ) throws(ConfigurationError) -> Configuration {
         var reader = try ConfigurationReader(yaml: yaml, name: name)
-        let userKeys = try readUsers(&reader, directory: directory)
+        let (userKeys, placeholders) = try readUsers(&reader, directory: directory)
         var apps: [String: AppConfiguration] = [:]
         guard let sections = try reader.sections("apps"), !sections.isEmpty else {
             throw reader.error("apps", "must list at least one app")
@@ -78,22 +80,24 @@ package struct Configuration: Sendable {
         if let userKeys { hash.update(data: Data(userKeys.description.utf8)) }
         return Configuration(
             apps: apps, appIDs: appIDs, access: access, gatewayJWT: gatewayJWT, userLimits: userLimits,
-            userKeys: userKeys, payloadDays: payloadDays, files: reader.files.named,
+            userKeys: userKeys, placeholders: placeholders, payloadDays: payloadDays, files: reader.files.named,
             holdsSecret: reader.files.holdsSecret,
             hash: hash.finalize().hexadecimal)
     }
 
-    /// `protect` names the file with the keys, `protectEnv` the environment variable that holds them.
+    /// `protect` names the file with the keys, `protectEnv` the environment variable that holds them. `placeholders`
+    /// replaces the list of the texts that name nobody.
     private static func readUsers(
         _ reader: inout ConfigurationReader, directory: URL
-    ) throws(ConfigurationError) -> UserKeys? {
-        guard var section = try reader.section("users") else { return nil }
+    ) throws(ConfigurationError) -> (UserKeys?, PlaceholderUsers) {
+        guard var section = try reader.section("users") else { return (nil, .standard) }
         let file = try section.text("protect")
         let variable = try section.text("protectEnv")
+        let placeholders = try section.texts("placeholders").map { PlaceholderUsers($0) } ?? .standard
         try section.finish()
         let text: String
         switch (file, variable) {
-        case (nil, nil): return nil
+        case (nil, nil): return (nil, placeholders)
         case (let file?, nil):
             text = String(
                 decoding: try section.readFile(file, key: "protect", relativeTo: directory, holdsSecret: true),
@@ -110,7 +114,7 @@ package struct Configuration: Sendable {
                 file == nil ? "protectEnv" : "protect",
                 "must hold secrets of at least \(UserKeys.secretBytesMin) bytes, one a line")
         }
-        return keys
+        return (keys, placeholders)
     }
 
     private static func readRetention(_ reader: inout ConfigurationReader) throws(ConfigurationError) -> Int {
@@ -169,6 +173,8 @@ package struct AppConfiguration: Sendable {
     /// What a client may finish because this program says so.
     package var finishing: FinishPolicy { policy.mode == .shadow ? .never : finishHeld ? .held : .ended }
     package let orders: Orders
+    /// How the app's client derives a user's token from the user's id. Nil: the app has not said it.
+    package let accountTokens: AccountToken.Derivation?
     package let rootCertificates: [[UInt8]]
     /// Whether responders are asked if a certificate was revoked.
     package let ocsp: OCSPMode
@@ -202,6 +208,7 @@ package struct AppConfiguration: Sendable {
         try readMakeUp(&reader, into: &policy)
         let finishHeld = try reader.boolean("finishHeld") ?? true
         let orders = try readOrders(&reader)
+        let accountTokens = try readAccountTokens(&reader)
         var roots: [[UInt8]] = []
         for name in try reader.texts("rootCertificates") ?? [] {
             let bytes = try reader.readFile(name, key: "rootCertificates", relativeTo: directory)
@@ -228,7 +235,8 @@ package struct AppConfiguration: Sendable {
         }
         return AppConfiguration(
             id: id, identity: identity, policy: policy, hasGrantFrom: grantFrom != nil, finishHeld: finishHeld,
-            orders: orders, rootCertificates: roots, ocsp: ocsp, serverAPI: serverAPI, verifyReceipt: verifyReceipt,
+            orders: orders, accountTokens: accountTokens, rootCertificates: roots, ocsp: ocsp, serverAPI: serverAPI,
+            verifyReceipt: verifyReceipt,
             hash: digest(identity, policy, finishHeld, roots, ocsp, serverAPI, verifyReceipt))
     }
 
@@ -324,6 +332,20 @@ package struct AppConfiguration: Sendable {
             knownFor: try section.duration("knownFor") ?? .zero)
         try section.finish()
         return provisional
+    }
+
+    private static func readAccountTokens(
+        _ reader: inout ConfigurationReader
+    ) throws(ConfigurationError) -> AccountToken.Derivation? {
+        guard var section = try reader.section("accountTokens") else { return nil }
+        guard let algorithm: AccountToken.Derivation.Algorithm = try section.word("derivedFrom") else {
+            throw section.error("derivedFrom", "is missing")
+        }
+        let text = try section.text("namespace")
+        let namespace = text.flatMap(UUID.init(uuidString:))
+        guard text == nil || namespace != nil else { throw section.error("namespace", "must be a UUID") }
+        try section.finish()
+        return AccountToken.Derivation(algorithm, namespace: namespace)
     }
 
     private static func readOrders(_ reader: inout ConfigurationReader) throws(ConfigurationError) -> Orders {

@@ -92,7 +92,7 @@ extension Reason {
     /// Who must act while a receipt is held for this reason.
     fileprivate var waitsFor: NextStep.Actor {
         switch self {
-        case .itemUnknown, .possessionMissing, .noTransactionYet, .orderUnknown, .unclaimed: .player
+        case .itemUnknown, .possessionMissing, .noTransactionYet, .orderUnknown, .userPlaceholder, .unclaimed: .player
         case .purchaseAhead: .makegood
         default: .operator
         }
@@ -116,6 +116,9 @@ extension Reason {
         case .possessionMissing: "a bare id proves nothing: the app has to post Apple's own proof"
         case .noTransactionYet: "a genuine receipt without a purchase: the app has to refresh it and post it again"
         case .orderUnknown: "nobody is named: the app has to post it with the user's id"
+        case .userPlaceholder:
+            "the app has lost its user and sent a placeholder (undefined, null, 0): the user's own post decides it, or a person who "
+                + "knows whose it is; see which version of the app sends it"
         case .unclaimed:
             "nobody has posted it, and its Apple customer is not one user's: the user's own post decides it"
         case .unclaimedYet: "nobody has posted it; a day later the Apple customer's past decides"

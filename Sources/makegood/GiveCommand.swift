@@ -47,6 +47,9 @@ extension SupportCommand {
                 print("\(app) is in shadow: its goods are another system's to give")
                 throw ExitCode(1)
             }
+            guard !configuration.placeholders.contains(user) else {
+                throw ValidationError("--user is a placeholder and names nobody (users.placeholders)")
+            }
             try await Connections.withDatabase("support") { database in
                 try await UserProtection.check(configuration.userKeys, in: database)
                 let supportDecision = Statements.SupportDecision(

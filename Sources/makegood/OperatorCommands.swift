@@ -233,6 +233,9 @@ struct SupportCommand: AsyncParsableCommand {
             }
             try await Connections.withDatabase("support") { database in
                 try await UserProtection.check(configuration.userKeys, in: database)
+                guard !configuration.placeholders.contains(user) else {
+                    throw ValidationError("--user is a placeholder and names nobody (users.placeholders)")
+                }
                 let key = configuration.userKeys?.key(of: user, app: app) ?? user
                 let repairs = Repairs(database: database, actor: Connections.actor)
                 let decided = try await repairs.decideOwner(

@@ -61,7 +61,7 @@ package struct InstallationRoutes: Sendable {
         let current = configuration.current
         return try await bodies.withBody(of: request, context, from: caller) { body in
             let fields = try IntakeFields(body: body.isEmpty ? Array("{}".utf8) : body, of: .installation)
-            let userID = try caller.user(fields.userID)
+            let userID = try caller.user(fields.userID, noneOf: current.placeholders)
             return (try caller.app(fields.appID, of: current.appIDs), userID, fields.installationTokenSHA256)
         }
     }

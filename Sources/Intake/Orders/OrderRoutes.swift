@@ -54,7 +54,8 @@ package struct OrderRoutes: Sendable {
         try caller.require(.intake)
         let configuration = configuration.current
         var placement = try await bodies.withBody(of: request, context, from: caller) { body in
-            try OrderRequest(body: body, caller: caller, apps: configuration.appIDs)
+            try OrderRequest(
+                body: body, caller: caller, apps: configuration.appIDs, placeholders: configuration.placeholders)
         }
         guard let app = configuration.apps[placement.appID] else { throw Problem.appNotAllowed }
         let keys = configuration.userKeys
@@ -141,6 +142,8 @@ package struct OrderRoutes: Sendable {
         guard let userID = try caller.user(request.parameter("userId")) else {
             throw Problem.badParameter("userId", "there")
         }
+        // What was placed under a placeholder by an earlier version is nobody's to read but the backend's.
+        guard !configuration.placeholders.contains(caller.userID) else { throw Problem.userPlaceholder("userId") }
         let productID = try request.parameter("productId")
         for (name, text) in [("userId", userID), ("productId", productID ?? "")] {
             guard text.utf8.count <= IntakeFields.userBytesMax, !text.utf8.contains(0) else {

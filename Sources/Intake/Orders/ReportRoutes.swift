@@ -57,7 +57,7 @@ package struct ReportRoutes: Sendable {
         let fields = try await fields(request, context, from: caller)
         let configuration = configuration.current
         let appID = try caller.app(fields.appID, of: configuration.appIDs)
-        let userID = try caller.user(fields.userID)
+        let userID = try caller.user(fields.userID, orNobody: configuration.placeholders)
         let key = userID.map { configuration.userKeys?.key(of: $0, app: appID) ?? $0 }
         let orderID = fields.orderID.map { number in
             OrderID.named(

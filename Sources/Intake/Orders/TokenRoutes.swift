@@ -39,6 +39,10 @@ package struct TokenRoutes: Sendable {
         guard let token = context.parameters.get("token").flatMap(UUID.init(uuidString:)) else {
             throw Problem.badParameter("token", "a UUID")
         }
+        guard !AccountToken.isNone(token) else {
+            throw Problem.incomplete(
+                .tokenPlaceholder, "is what libraries write where they have no token: it names nobody", field: "token")
+        }
         let registered = try await settle(user, .registered, token)
         guard let registered else {
             throw Problem.conflict(
@@ -99,6 +103,8 @@ struct PathUser: Sendable {
 extension Caller {
     /// The user of `/v1/users/{id}/…` and the user's app, `?appId=` where the caller has several. For a user's token
     /// every other user is not found, as other users' orders are.
+    ///
+    /// - Throws: 422 for a placeholder.
     func user(
         in request: Request, _ context: HTTPContext, of configuration: Configuration
     ) throws(Problem) -> PathUser {
@@ -109,6 +115,7 @@ extension Caller {
             throw .badParameter("id", "a user's id, percent-encoded, of at most \(IntakeFields.userBytesMax) bytes")
         }
         if let userID, !userID.isSameText(as: id) { throw .notYours }
+        guard !configuration.placeholders.contains(id) else { throw .userPlaceholder("id") }
         return PathUser(appID: appID, id: id, key: configuration.userKeys?.key(of: id, app: appID) ?? id)
     }
 }

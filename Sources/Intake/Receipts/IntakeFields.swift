@@ -18,6 +18,8 @@ struct IntakeFields: Sendable {
 
     var appID: String?
     var userID: String?
+    /// The member that names the user, as it came; the value may be empty or null.
+    private(set) var userMember: JSONValue.Member?
     /// SHA-256 of the token of the installation; the token itself is kept nowhere.
     var installationTokenSHA256: [UInt8]?
     var orderID: String?
@@ -152,7 +154,9 @@ struct IntakeFields: Sendable {
         let name = member.key.plainASCII
         switch name {
         case "appId": appID = try Self.text(member, bytesMax: 64)
-        case "userId": userID = try Self.text(member, bytesMax: Self.userBytesMax)
+        case "userId":
+            userID = try Self.text(member, bytesMax: Self.userBytesMax)
+            userMember = member
         case "transactionId": transactionID = try Self.text(member, bytesMax: 64)
         case "item":
             item = try Self.text(member, bytesMax: Self.itemBytesMax)
@@ -258,6 +262,12 @@ struct IntakeFields: Sendable {
 
     mutating func disregard(_ name: String) {
         if !disregarded.contains(name) { disregarded.append(name) }
+    }
+
+    /// Stores a member with the details, as it came.
+    mutating func keep(_ member: JSONValue.Member) {
+        let stored = (try? JSONValue(parsing: Array(details.utf8)).members) ?? []
+        details = JSONValue.object(stored + [member]).canonical.text
     }
 
     /// `target`, completed from the columns of the old clients' table (S0-9): `appsid` is the server, `ext` the role.
@@ -389,9 +399,28 @@ extension Caller {
         if let given, !given.isSameText(as: userID) { throw .otherUser }
         return userID
     }
+
+    /// As ``user(_:)``, for a request that needs no user: a placeholder names nobody.
+    func user(_ given: String?, orNobody placeholders: PlaceholderUsers) throws(Problem) -> String? {
+        let user = try user(placeholders.contains(given) ? nil : given)
+        return placeholders.contains(user) ? nil : user
+    }
+
+    /// As ``user(_:)``, for a request that gives the user something to keep.
+    ///
+    /// - Throws: 422 for a placeholder, in the request or in the caller's token.
+    func user(_ given: String?, noneOf placeholders: PlaceholderUsers) throws(Problem) -> String? {
+        guard !placeholders.contains(given), !placeholders.contains(userID) else { throw .userPlaceholder("userId") }
+        return try user(given)
+    }
 }
 
 extension Problem {
+    /// The app has lost its user, and sends what its language writes for nothing.
+    static func userPlaceholder(_ field: String) -> Problem {
+        .incomplete(.userPlaceholder, "is a placeholder and names nobody: the app has lost its user", field: field)
+    }
+
     init(_ error: JSONError) {
         self =
             switch error.kind {

@@ -1,7 +1,7 @@
 import Encoding
 package import Purchases
 package import Service
-import Settings
+package import Settings
 
 /// The body of `POST /v1/receipts`, checked by the rules of ingest.
 ///
@@ -19,23 +19,33 @@ package struct SubmissionRequest: Sendable, Equatable {
 
     package static let ignoredMax = IntakeFields.unknownMax
 
-    /// - Parameter apps: the apps of the configuration.
-    package init(body: [UInt8], caller: Caller, apps: Set<String>) throws(Problem) {
-        try self.init(IntakeFields(body: body, of: .receipt), caller: caller, apps: apps)
+    /// - Parameters:
+    ///   - apps: the apps of the configuration.
+    ///   - placeholders: what names nobody where a user is named.
+    package init(
+        body: [UInt8], caller: Caller, apps: Set<String>, placeholders: PlaceholderUsers = .standard
+    ) throws(Problem) {
+        try self.init(
+            IntakeFields(body: body, of: .receipt), caller: caller, apps: apps, placeholders: placeholders)
     }
 
-    init(_ fields: IntakeFields, caller: Caller, apps: Set<String>) throws(Problem) {
+    init(
+        _ fields: IntakeFields, caller: Caller, apps: Set<String>, placeholders: PlaceholderUsers
+    ) throws(Problem) {
         var fields = fields
         var contradictions: [String] = []
         let target = try fields.completedTarget { (column, _) throws(Problem) in contradictions.append(column) }
         for column in contradictions { fields.disregard(column) }
-        let userID = try caller.user(fields.userID)
-        let uid = fields.columns.last { $0.key == "uid" }?.value.targetText
+        let (userID, isOfPlaceholder) = try caller.poster(&fields, placeholders)
+        // A record that names a placeholder names nobody.
+        let uid = (fields.columns.last { $0.key == "uid" }?.value.targetText)
+            .flatMap { placeholders.contains($0) ? nil : $0 }
         let isPosters = userID == nil || uid == nil || userID.isSameText(as: uid)
         let declared = Declaration(
             item: fields.item, productID: fields.productID, quantity: fields.quantity ?? fields.columnQuantity,
             priceMilliunits: fields.price, currency: fields.currency,
-            uid: isPosters ? nil : uid, disregarded: fields.disregarded.isEmpty ? nil : fields.disregarded)
+            uid: isPosters ? nil : uid, disregarded: fields.disregarded.isEmpty ? nil : fields.disregarded,
+            isOfPlaceholder: isOfPlaceholder ? true : nil)
         var submission = Submission(
             appID: try caller.app(fields.appID, of: apps), userID: userID,
             orderID: fields.orderID, proof: try Self.proof(fields), transactionID: fields.transactionID,
@@ -47,7 +57,7 @@ package struct SubmissionRequest: Sendable, Equatable {
         submission.installationTokenSHA256 = fields.installationTokenSHA256
         submission.showsRecordOfUser = caller.userID == nil && userID != nil && uid != nil && isPosters
         self.submission = submission
-        guard submission.userID != nil || submission.orderID != nil else {
+        guard submission.userID != nil || submission.orderID != nil || isOfPlaceholder else {
             throw .incomplete(.noUser, "userId or orderId must be there")
         }
         ignored = fields.unknown

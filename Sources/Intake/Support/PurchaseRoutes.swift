@@ -88,6 +88,8 @@ package struct PurchaseRoutes: Sendable {
         }
         if let own = caller.userID, !own.isSameText(as: id) { throw Problem.notYours }
         let configuration = configuration.current
+        // What an earlier version gave to a placeholder is nobody's to read but the backend's.
+        guard !configuration.placeholders.contains(caller.userID) else { throw Problem.userPlaceholder("id") }
         let reachable = caller.apps.intersection(configuration.appIDs)
         let appID: String
         if let named = try request.parameter("appId") {

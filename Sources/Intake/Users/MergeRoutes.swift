@@ -47,6 +47,7 @@ package struct MergeRoutes: Sendable {
         let configuration = configuration.current
         let user = try caller.user(in: request, context, of: configuration)
         let into = try await bodies.withBody(of: request, context, from: caller) { try Self.into($0) }
+        guard !configuration.placeholders.contains(into) else { throw Problem.userPlaceholder("into") }
         guard !into.isSameText(as: user.id) else {
             throw Problem.incomplete(.sameUser, "is this account itself", field: "into")
         }

@@ -396,6 +396,7 @@ package struct Rights: Sendable {
         function("begin_erasure(text, text)", [.support: [.execute]]),
         function("end_erasure(text, text)", [.support: [.execute]]),
         function("erase_clear_user(text, text, text, text)", [.support: [.execute]]),
+        function("empty_unnamed_posts(text, text)", [.support: [.execute]]),
         function("merge_users(text, text, text, integer, text)", [.ingest: [.execute]]),
         function("forget_merges(text, text, text)", [.support: [.execute]]),
         function("readmit_user(text, text, bytea, text, text)", [.support: [.execute]]),

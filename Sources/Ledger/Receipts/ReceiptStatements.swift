@@ -103,10 +103,11 @@ extension Statements {
         with asked as materialized (
           select q.id, take_question_place(q.app, q.holder, q.id, \(questionsPerUserMax)) as may
           from (
-            select id, app, encode(sha256(convert_to(usr, 'UTF8')), 'hex') as holder
-            from unnest($1::uuid[], $2::text[], $3::text[], $5::text[], $9::bool[]) with ordinality
-              as i(id, app, usr, kind, vouched, n)
-            where kind = 'identifier' and not vouched and usr is not null
+            -- All posts without a user and an order count together.
+            select id, app, encode(sha256(convert_to(coalesce(usr, ''), 'UTF8')), 'hex') as holder
+            from unnest($1::uuid[], $2::text[], $3::text[], $5::text[], $9::bool[], $4::text[]) with ordinality
+              as i(id, app, usr, kind, vouched, ordr, n)
+            where kind = 'identifier' and not vouched and (usr is not null or ordr is null)
             order by app, holder, n offset 0) q),
         new as (
           insert into receipts (id, app_id, user_id, order_id, kind, lane, transaction_id, original_transaction_id,
@@ -318,6 +319,7 @@ extension Declaration {
         add("currency", currency.map(JSONValue.string))
         add("uid", uid.map(JSONValue.string))
         add("disregarded", disregarded.map { .array($0.map(JSONValue.string)) })
+        add("isOfPlaceholder", isOfPlaceholder.map(JSONValue.bool))
         return JSONValue.object(members).text
     }
 }

@@ -168,7 +168,11 @@ extension VerdictRow {
     /// Where in the game the goods go. Members that the order (or the order that the purchase's token names) leaves out
     /// come from the post, if the owner posted it or the post is the owner's record (S0-9).
     var target: String? {
-        let isOwners = match.map { poster == nil || $0.userID.isSameText(as: poster) || $0.source == .record } ?? true
+        let isOwners =
+            match.map {
+                poster == nil && !verdict.claim.isOfPlaceholder || $0.userID.isSameText(as: poster)
+                    || $0.source == .record
+            } ?? true
         let posted = isOwners ? entry?.target ?? verdict.claim.target : nil
         guard let ordered = (match?.order ?? match?.orderOfToken)?.target, !ordered.isSameText(as: "{}") else {
             return posted ?? (match?.order ?? match?.orderOfToken)?.target

@@ -106,7 +106,9 @@ extension VerdictRow {
         let isUnconfirmed = state == .granted && (outcome.mark == .given || isOnTrust && outcome.mark == nil)
 
         let proof = if let moved { moved.source } else if let had { had.source } else { binding }
-        if state == .granted || state == .alreadyGranted, hasPossession, let poster, fate != .moves,
+        // The app that has lost its user keeps its copy too: its user may be another one than the holder.
+        if state == .granted || state == .alreadyGranted, hasPossession, fate != .moves,
+            poster != nil || verdict.claim.isOfPlaceholder,
             !(holder ?? owner).isSameText(as: poster), proof?.isProof != true
         {
             let until = now + disputedFor
@@ -235,7 +237,8 @@ extension VerdictRow {
     ) -> String? {
         if state == .held, decision.reason == .tokenDisputed { return entry?.rival }
         // Where the claimant has proof, that is told as a dispute.
-        guard keepsCopyUntil != nil, isWon || had?.receiptID != nil, !isDisputed, let source = had?.source ?? binding
+        guard keepsCopyUntil != nil, poster != nil, isWon || had?.receiptID != nil, !isDisputed,
+            let source = had?.source ?? binding
         else { return nil }
         switch source {
         case .shared: return nil

@@ -133,14 +133,27 @@ extension ReceiptVerifier {
             if let verified = answers.answer(about: receipt.id) {
                 return try await judgeAndKeep(verified, [], of: receipt, for: app)
             }
-            let (verified, calls) = try await appleGateway.ask(.verifyReceipt, for: app) { () throws(AppStoreFailure) in
-                let verified = try await client.verify(base64)
-                return (verified, verified.calls)
-            } proves: {
-                // Only receipts with subscriptions need the secret.
-                $0.latestReceiptInfo != nil
+            let shown = SharedAnswers.Proof(receipt)
+            switch sharedAnswers.leave(toAskAbout: shown, for: receipt.id) {
+            case .answer(let verified): return try await judgeAndKeep(verified, [], of: receipt, for: app)
+            case .wait: throw AppleRefusal(.postpone(.appleBudget, until: nil))
+            case .ask: break
             }
-            return try await judgeAndKeep(verified, calls, of: receipt, for: app)
+            let asked: (answer: VerifiedReceipt, calls: [ServiceCall])
+            do throws(AppleRefusal) {
+                asked = try await appleGateway.ask(.verifyReceipt, for: app) { () throws(AppStoreFailure) in
+                    let verified = try await client.verify(base64)
+                    return (verified, verified.calls)
+                } proves: {
+                    // Only receipts with subscriptions need the secret.
+                    $0.latestReceiptInfo != nil
+                }
+            } catch {
+                sharedAnswers.asked(about: shown, for: receipt.id, nil)
+                throw error
+            }
+            sharedAnswers.asked(about: shown, for: receipt.id, asked.answer)
+            return try await judgeAndKeep(asked.answer, asked.calls, of: receipt, for: app)
         } catch {
             if case .whole(let decision) = reading, decision == .rejected(.malformed),
                 try await isMalformedForGood(receipt, after: error.calls)

@@ -47,6 +47,7 @@ struct ReceiptProcessor: Sendable {
     let security: SecurityLog
     private let suspects = AsyncSemaphore(1, waitersMax: suspectsWaitingMax)
     private let alarm = RejectionAlarm()
+    private let sharedPurchases = SharedPurchases()
     private let metrics = VerdictMetrics()
     private let grantTimes = GrantTimes()
     private let passedStale = Counter(label: "makegood_pointers_passed_total", dimensions: [("why", "stale")])
@@ -294,6 +295,7 @@ struct ReceiptProcessor: Sendable {
             let settlement = try await ledger.patiently { () throws(LedgerError) in try await ledger.settle(verdict) }
             if let settlement {
                 report(verdict, settlement, of: receipt)
+                await reportShared(settlement, of: receipt)
                 if let app, finding.waitsForConfiguration { try await wakeIfStale(receipt, app) }
                 return settlement
             }
@@ -347,6 +349,7 @@ struct ReceiptProcessor: Sendable {
                 ])
         }
         metrics.count(app: verdict.appID, state: settlement.state, reason: reason)
+        if receipt.state == .received { verdict.countTokens() }
         if receipt.state != .held { reportUnknownRevocations(verdict) }
         if settlement.tellsDispute {
             security.note(
@@ -373,6 +376,18 @@ struct ReceiptProcessor: Sendable {
             metadata: [
                 "app.id": "\(verdict.appID)", "receipt.reason": "\(reason.rawValue)", "configuration.key": "\(setting)",
             ])
+    }
+
+    /// Notes a purchase that very many users show. Nothing waits for the count, and a count that fails is not repeated.
+    private func reportShared(_ settlement: Settlement, of receipt: StoredReceipt) async {
+        for id in settlement.ownedByAnother where sharedPurchases.record(id) {
+            guard let users = try? await ledger.run(Statements.usersShowing, id).first,
+                users >= SharedPurchases.usersMin
+            else { continue }
+            security.note(
+                .purchaseShared, receipt: receipt.id, app: receipt.appID, user: receipt.userID,
+                ["transaction.id": "\(id)", "users": "\(users)"])
+        }
     }
 
     /// Logs revocations for an unknown reason, once for each receipt: a held receipt comes back from time to time, and

@@ -45,6 +45,7 @@ package struct ReceiptVerifier: Sendable {
     let ledger: Ledger
     let schedule: RetrySchedule
     let answers = VerifyReceiptCache()
+    let sharedAnswers = SharedAnswers()
     let installations = InstallationRegister()
 
     package init(appleGateway: AppleGateway, ledger: Ledger, schedule: RetrySchedule) {

@@ -39,6 +39,7 @@ extension Problem {
         case expectationFailed = "expectation_failed"
         case noApp = "no_app"
         case noUser = "no_user"
+        case userPlaceholder = "user_placeholder"
         case noProof = "no_proof"
         case twoProofs = "two_proofs"
         case batchSize = "batch_size"
@@ -51,6 +52,7 @@ extension Problem {
         case contradiction
         case kind
         case noToken = "no_token"
+        case tokenPlaceholder = "token_placeholder"
         case sameUser = "same_user"
         case tooManyRequests = "too_many_requests"
         case tooManyBytes = "too_many_bytes"

@@ -99,7 +99,7 @@ import Testing
         Refusal(#"{"userId":"u"}"#, 422, "no_proof"),
         Refusal(#"{"userId":"u","receipt":"","signedTransaction":null}"#, 422, "no_proof"),
         Refusal(#"{"receipt":"QUJD"}"#, 422, "no_user"),
-        Refusal(#"{"receipt":"QUJD","userId":"","orderId":""}"#, 422, "no_user"),
+        Refusal(#"{"receipt":"QUJD","orderId":""}"#, 422, "no_user"),
         // An order id of a wrong type names no user; a bare transaction id needs valid ids beside it.
         Refusal(#"{"receipt":"QUJD","orderId":7}"#, 422, "no_user"),
         Refusal(#"{"userId":"u","transactionId":"1","orderId":7}"#, 400, "wrong_type", "orderId"),

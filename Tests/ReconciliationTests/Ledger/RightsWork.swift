@@ -216,6 +216,7 @@ extension RightsTests {
                     Statements.knownPurchases,
                     .init(receiptID: id, appID: "game", transactions: page.transactions))
                 #expect(try await database.run(Statements.undecidedPurchases, id) == [])
+                #expect(try await database.run(Statements.usersShowing, "t1").count == 1)
                 let line = AppleUpdateLine(appID: "game", environment: "Production", kind: .finish)
                 #expect(
                     try await database.run(
