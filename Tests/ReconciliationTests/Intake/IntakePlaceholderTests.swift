@@ -2,6 +2,7 @@ import Encoding
 import Foundation
 import Purchases
 import Service
+import Settings
 import Testing
 
 @testable import Intake
