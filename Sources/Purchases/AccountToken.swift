@@ -60,8 +60,8 @@ package enum AccountToken {
             return bytes.withUnsafeBytes { UUID(uuid: $0.loadUnaligned(as: uuid_t.self)) }
         }
 
-        /// The derivations that libraries are known to use. The namespaces are those of RFC 9562, 6.6: DNS, URL, OID and
-        /// X.500.
+        /// The derivations that libraries are known to use. The namespaces are those of RFC 9562, 6.6: DNS, URL, OID
+        /// and X.500.
         package static let known: [Derivation] =
             Algorithm.allCases.map { Derivation($0) }
             + ([0x10, 0x11, 0x12, 0x14] as [UInt8]).flatMap { last -> [Derivation] in

@@ -175,7 +175,7 @@ package struct Matcher: Sendable {
     /// Whether the token is one that a client library derives from the poster's own name. Apple signed what the device
     /// chose when the user paid, and nobody finds a name with the token of another user's purchase: such a token can
     /// speak for its poster alone. It is no proof, because the app has not said that its tokens are derived
-    /// (`accountTokens.derivedFrom`): it only ends a doubt that a token of nobody would raise, and the next rows decide.
+    /// (`accountTokens.derivedFrom`). It only ends a doubt that a token of nobody would raise; the next rows decide.
     /// Where the tables hold keys instead of ids, no token is derived from the poster's key.
     private var isTokenOfPostersName: Bool {
         guard let token, let userID = claim.userID else { return false }

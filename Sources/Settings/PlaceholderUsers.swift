@@ -13,8 +13,8 @@ package struct PlaceholderUsers: Sendable, Equatable {
 
     package init(_ names: [String]) { self.names = Set(names.map(Self.folded)) }
 
-    /// Whether the text names nobody: it is blank, or one of the list. Blanks, what nobody sees, and a pair of quotation
-    /// marks around the text do not count, nor does the case of ASCII letters. Nil is no placeholder.
+    /// Whether the text names nobody: it is blank, or one of the list. Blanks, what nobody sees, and a pair of
+    /// quotation marks around the text do not count, nor does the case of ASCII letters. Nil is no placeholder.
     ///
     /// A user's id is asked before it is protected: no key of a user is a placeholder.
     package func contains(_ userID: String?) -> Bool {

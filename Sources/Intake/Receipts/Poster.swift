@@ -30,8 +30,8 @@ extension Caller {
             fields.disregard(member.key)
             return (own, false)
         }
-        // Whoever has a token of nobody could write anything into the body: neither the body's user nor the body's order
-        // says whose the purchase is.
+        // Whoever has a token of nobody could write anything into the body: neither the body's user nor the body's
+        // order says whose the purchase is.
         if let given = fields.userID, !placeholders.contains(given) { fields.disregard("userId") }
         if let order = fields.orderID { fields.hideOrder(order) }
         fields.keep(.init("userId", .string(own)))

@@ -38,8 +38,8 @@ final class SharedPurchases: Sendable {
 }
 
 extension Statements {
-    /// How many users have shown a purchase and were not granted it. A post without a user counts by its order. One walk
-    /// of the index `outcomes_not_granted`.
+    /// How many users have shown a purchase and were not granted it. A post without a user counts by its order. One
+    /// walk of the index `outcomes_not_granted`.
     static let usersShowing = Statement<String, Int>(
         "verify.users_showing",
         """
