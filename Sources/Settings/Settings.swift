@@ -85,7 +85,8 @@ package struct Settings: Sendable {
         httpHost = environment["MAKEGOOD_HTTP_HOST"] ?? "127.0.0.1"
         httpPort = try Self.integer("MAKEGOOD_HTTP_PORT", environment, 0...65_535) ?? 8080
         operationsPort = try Self.integer("MAKEGOOD_OPERATIONS_PORT", environment, 0...65_535)
-        bodyBytesMax = try Self.integer("MAKEGOOD_BODY_BYTES_MAX", environment, 1024...16_777_216) ?? 1_048_576
+        bodyBytesMax =
+            try Self.integer("MAKEGOOD_BODY_BYTES_MAX", environment, 1024...16_777_216) ?? Self.bodyBytesMaxDefault
         namedStatements = try Self.boolean("MAKEGOOD_POSTGRES_NAMED_STATEMENTS", environment) ?? true
         postgresWriters = try Self.integer("MAKEGOOD_POSTGRES_WRITERS", environment, 1...16) ?? 2
         threads = try Self.threads(environment)
@@ -98,6 +99,10 @@ package struct Settings: Sendable {
         logLevel = try Self.word("MAKEGOOD_LOG_LEVEL", environment, of: Logger.Level.self) ?? .info
         logFormat = try Self.word("MAKEGOOD_LOG_FORMAT", environment, of: LogFormat.self) ?? .text
     }
+
+    /// App receipts of years of renewals take 2 MiB and more. The same stands in deploy/gateway, deploy/compose and
+    /// deploy/kubernetes; `deploy/check gateway` compares them.
+    package static let bodyBytesMaxDefault = 8_388_608
 
     /// Two threads, beside those of database and broker, keep two cores busy. An operator who has more cores starts
     /// more processes.

@@ -404,6 +404,8 @@ extension Problem {
                     .numberRange,
                     "holds a number longer than \(JSONValue.numberBytesMax) bytes or beyond 1e\(JSONValue.exponentMax)",
                     field: error.field)
+            case .count:
+                .malformed(.tooLong, "holds more than \(JSONValue.valuesMax) values", field: error.field)
             }
     }
 }

@@ -73,12 +73,11 @@ package struct ReceiptRoutes: Sendable {
         try caller.require(.intake)
         let wait = try WaitParameter(request).duration
         let configuration = configuration.current
-        let posted = try await bodies.withBody(of: request, context, from: caller) { body in
-            try SubmissionRequest(body: body, caller: caller, apps: configuration.appIDs)
+        let taken = try await bodies.withBody(of: request, context, from: caller) { body in
+            let posted = try SubmissionRequest(body: body, caller: caller, apps: configuration.appIDs)
+            return try await take([.success(posted)], configuration)
         }
-        guard let answer = try await take([.success(posted)], configuration, wait).first else {
-            throw Problem.internalError
-        }
+        guard let answer = try await answers(to: taken, configuration, wait).first else { throw Problem.internalError }
         let (json, isEnded) = try answer.get()
         return Response(json: json, status: isEnded ? .ok : .accepted)
     }
@@ -90,18 +89,16 @@ package struct ReceiptRoutes: Sendable {
         try caller.require(.intake)
         let wait = try WaitParameter(request).duration
         let configuration = configuration.current
-        let posted = try await bodies.withBody(
-            of: request, context, from: caller, bytesMin: SubmissionBatch.bytesMax
-        ) { body in
-            try SubmissionBatch(body: body, caller: caller, apps: configuration.appIDs).entries
+        let taken = try await bodies.withBody(of: request, context, from: caller) { body in
+            let posted = try SubmissionBatch(body: body, caller: caller, apps: configuration.appIDs).entries
+            // All invalid entries together cost as much as one request.
+            let wrong = posted.count { if case .failure = $0 { true } else { false } }
+            try authenticator.count(posted.count - wrong + min(wrong, 1), of: caller)
+            return try await take(posted, configuration)
         }
-        // All invalid entries together cost as much as one request.
-        let wrong = posted.count { if case .failure = $0 { true } else { false } }
-        try authenticator.count(posted.count - wrong + min(wrong, 1), of: caller)
-        let taken = try await take(posted, configuration, wait)
         security.note(
             taken.compactMap { if case .failure(let problem) = $0 { problem.securityEvent } else { nil } })
-        let answers = taken.map { answer in
+        let answers = try await self.answers(to: taken, configuration, wait).map { answer in
             switch answer {
             case .success(let (json, isEnded)):
                 JSONValue.object([.init("status", .integer(isEnded ? 200 : 202))] + json.members)
@@ -128,17 +125,32 @@ package struct ReceiptRoutes: Sendable {
 
     // MARK: Steps
 
-    private typealias Taken = Result<(json: JSONValue, isEnded: Bool), Problem>
+    /// A stored post, without its proof: the client may wait for long, and a proof may have megabytes.
+    private struct StoredPost {
+        var view: ReceiptView
+        let transactionID: String?
+        let ignored: [String]
+        let disregarded: [String]
+
+        init(_ view: ReceiptView, _ request: SubmissionRequest) {
+            self.view = view
+            transactionID = request.submission.transactionID
+            ignored = request.ignored
+            disregarded = request.disregarded
+        }
+    }
+
+    private typealias Taken = Result<StoredPost, Problem>
     private typealias Accepted = (place: Int, request: SubmissionRequest, submission: Submission)
 
-    /// Stores all valid entries in one statement, and answers each in its place.
+    /// Stores all valid entries in one statement.
     ///
     /// - Throws: if nothing can be stored now.
     private func take(
-        _ posted: [Result<SubmissionRequest, Problem>], _ configuration: Configuration, _ wait: Duration
+        _ posted: [Result<SubmissionRequest, Problem>], _ configuration: Configuration
     ) async throws -> [Taken] {
         let keys = configuration.userKeys
-        var answers: [Taken] = posted.map { _ in .failure(.internalError) }
+        var taken: [Taken] = posted.map { _ in .failure(.internalError) }
         var accepted: [Accepted] = []
         for (place, entry) in posted.enumerated() {
             do throws(Problem) {
@@ -153,7 +165,7 @@ package struct ReceiptRoutes: Sendable {
                 }
                 accepted.append((place, request, submission))
             } catch {
-                answers[place] = .failure(error)
+                taken[place] = .failure(error)
             }
         }
         if let keys {
@@ -162,32 +174,40 @@ package struct ReceiptRoutes: Sendable {
                 try await users.enter(userID, key: key, app: submission.appID, keys)
             }
         }
-        accepted = try await withinLimits(accepted, configuration.userLimits, &answers)
+        accepted = try await withinLimits(accepted, configuration.userLimits, &taken)
         let stored = try await store(accepted.map(\.submission), linesMax: configuration.userLimits.lines)
         for app in Set(accepted.filter { $0.submission.showsRecordOfUser }.map { $0.submission.appID }) {
             try? await records.note(app)
         }
-        var views = stored.compactMap { try? $0.get() }[...]
-        views = try await waited(Array(views), wait)[...]
         for (entry, result) in zip(accepted, stored) {
-            if case .failure(let problem) = result {
-                answers[entry.place] = .failure(problem)
-                continue
-            }
-            guard var view = views.popFirst() else { continue }
-            // The answer is about the transaction that this post names, even if another post named another one since.
-            view.transactionID = entry.submission.transactionID ?? view.transactionID
-            let answer = ReceiptAnswer(
-                view, finishing: configuration.finishing(view.appID), ignored: entry.request.ignored,
-                disregarded: entry.request.disregarded)
-            answers[entry.place] = .success((answer.json, view.state.isEnded))
+            taken[entry.place] = result.map { StoredPost($0, entry.request) }
         }
-        return answers
+        return taken
+    }
+
+    /// The answer to each post in its place, after a wait for all of them at the same time.
+    private func answers(
+        to taken: [Taken], _ configuration: Configuration, _ wait: Duration
+    ) async throws -> [Result<(json: JSONValue, isEnded: Bool), Problem>] {
+        let views = try await waited(taken.compactMap { try? $0.get().view }, wait)
+        var latest = views[...]
+        return taken.map { post in
+            post.map { post in
+                var view = latest.popFirst() ?? post.view
+                // The answer is about the transaction that this post names, even if another post named another one
+                // since.
+                view.transactionID = post.transactionID ?? view.transactionID
+                let answer = ReceiptAnswer(
+                    view, finishing: configuration.finishing(view.appID), ignored: post.ignored,
+                    disregarded: post.disregarded)
+                return (answer.json, view.state.isEnded)
+            }
+        }
     }
 
     /// The entries without new receipts of users who have reached a limit; those are answered 429.
     private func withinLimits(
-        _ accepted: [Accepted], _ limits: UserLimits, _ answers: inout [Taken]
+        _ accepted: [Accepted], _ limits: UserLimits, _ taken: inout [Taken]
     ) async throws -> [Accepted] {
         var reached: [UserName: Limit] = [:]
         for user in Set(accepted.compactMap(\.submission.user)) {
@@ -199,7 +219,7 @@ package struct ReceiptRoutes: Sendable {
             if let limit = entry.submission.user.flatMap({ reached[$0] }),
                 try await ledger.view(entry.submission.receiptID) == nil
             {
-                answers[entry.place] = .failure(.tooManyReceipts(limit))
+                taken[entry.place] = .failure(.tooManyReceipts(limit))
             } else {
                 allowed.append(entry)
             }

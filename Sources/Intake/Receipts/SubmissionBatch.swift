@@ -6,8 +6,6 @@ import Settings
 /// body of `POST /v1/receipts`. Fields outside of the list apply to all entries (S3-61).
 package struct SubmissionBatch: Sendable {
     package static let entriesMax = FieldBounds.batchEntriesMax
-    /// Two hundred signed transactions have less than a million bytes; old apps send a few receipts at a time.
-    static let bytesMax = 4 << 20
 
     /// The fields that apply to every entry without such a field of its own.
     private static let common = ["appId", "userId", "installationToken"]

@@ -63,7 +63,9 @@ package struct AnswerMiddleware: RouterMiddleware {
         response.headers[.xContentTypeOptions] = "nosniff"
         response.headers[.requestID] = requestID
         response.headers[.traceparent] = trace?.traceparent
-        if health.isDraining || connections.isCrowded || Self.leavesMuchUnread(request, response.status) {
+        if health.isDraining || connections.isCrowded
+            || Self.leavesMuchUnread(request, response.status, requester)
+        {
             response.headers[.connection] = "close"
             response.body = response.body.closing(context.channel)
         }
@@ -81,14 +83,16 @@ package struct AnswerMiddleware: RouterMiddleware {
         guard expectation.lowercased() == "100-continue" else { throw .unknownExpectation }
     }
 
-    /// Whether much of a refused request's body is unread. The server reads a body to its end before the next request,
-    /// which must not happen if the body may have no end.
-    private static func leavesMuchUnread(_ request: Request, _ status: HTTPResponse.Status) -> Bool {
+    /// Whether much of the request's body is unread. The server reads a body to its end before the next request, which
+    /// must not happen if the body may have no end.
+    private static func leavesMuchUnread(
+        _ request: Request, _ status: HTTPResponse.Status, _ requester: Requester
+    ) -> Bool {
         if status == .contentTooLarge || status == .requestTimeout { return true }
-        guard status.code >= 400 else { return false }
         // A client that was not asked for its body may leave the body out; the server would then read the next head as
         // the body.
-        if request.headers[.expect] != nil { return true }
+        if request.headers[.expect] != nil, !requester.wasAskedForBody || status.code >= 400 { return true }
+        guard status.code >= 400 else { return false }
         return request.headers[.transferEncoding] != nil
             || request.headers[.contentLength].flatMap { Int($0) } ?? 0 > unreadBytesMax
     }

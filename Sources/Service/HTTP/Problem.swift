@@ -150,8 +150,23 @@ extension Problem {
     }
 
     package static func bodyTooLarge(bytesMax: Int) -> Problem {
-        Problem(.contentTooLarge, .bodyTooLarge, "the body is larger than \(bytesMax) bytes")
+        Problem(
+            .contentTooLarge, .bodyTooLarge, "the body is larger than \(bytesMax) bytes", field: "body",
+            limit: .bodyBytes)
     }
+
+    /// A body that is no JSON, and whose type says so. `Accept` names the type that is taken (RFC 9110, 12.5.1).
+    package static let unsupportedMediaType = Problem(
+        .unsupportedMediaType, .unsupportedMediaType, "send a JSON object in UTF-8 as application/json",
+        field: "Content-Type", headers: [.accept: "application/json"])
+
+    /// `Accept-Encoding` names the codings that are taken (RFC 9110, 15.5.16).
+    package static let unsupportedEncoding = Problem(
+        .unsupportedMediaType, .unsupportedEncoding, "send the body as it is, or in one of gzip and deflate",
+        field: "Content-Encoding", headers: [.acceptEncoding: "gzip, deflate"])
+
+    package static let badEncoding = Problem(
+        .badRequest, .badEncoding, "the body cannot be inflated; send it as it is", field: "Content-Encoding")
 
     package static let bodyCut = Problem(.badRequest, .bodyCut, "the body ended before its announced length")
 

@@ -13,6 +13,7 @@ extension Problem {
         case notJWS = "not_jws"
         case notBase64 = "not_base64"
         case bodyCut = "body_cut"
+        case badEncoding = "bad_encoding"
         case unauthenticated
         case missingScope = "missing_scope"
         case appNotAllowed = "app_not_allowed"
@@ -36,6 +37,8 @@ extension Problem {
         case userErased = "user_erased"
         case tooManyAccounts = "too_many_accounts"
         case bodyTooLarge = "body_too_large"
+        case unsupportedMediaType = "unsupported_media_type"
+        case unsupportedEncoding = "unsupported_encoding"
         case expectationFailed = "expectation_failed"
         case noApp = "no_app"
         case noUser = "no_user"
