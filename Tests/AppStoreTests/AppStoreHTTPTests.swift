@@ -87,12 +87,12 @@ private func failure(_ client: VerifyReceiptClient) async -> AppStoreFailure? {
         }
     }
 
-    @Test(arguments: [100_000, 8 * 1024 * 1024])
+    @Test(arguments: [100_000, AppStoreHTTP.receiptAnswerLimit])
     func `an answer over the size limit is garbage`(_ filler: Int) async throws {
         let text = #"{"status":0,"receipt":{},"x":"\#(String(repeating: "x", count: filler))"}"#
         try await LocalApple.serving({ _ in .json(text) }) { apple, http in
             let failure = await failure(client(http, apple.url))
-            #expect(failure?.error == (text.utf8.count > AppStoreHTTP.answerLimit ? .garbage : nil))
+            #expect(failure?.error == (text.utf8.count > AppStoreHTTP.receiptAnswerLimit ? .garbage : nil))
         }
     }
 
