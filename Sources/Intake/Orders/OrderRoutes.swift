@@ -44,8 +44,13 @@ package struct OrderRoutes: Sendable {
     }
 
     package func add(to router: some RouteTable) {
-        router.serve("/v1/orders", [.post: { try await post($0, $1) }, .get: { try await search($0, $1) }])
-        router.serve("/v1/orders/:id", [.get: { try await get($0, $1) }])
+        router.serve(
+            "/v1/orders",
+            [
+                .post: Endpoint { try await post($0, $1) },
+                .get: Endpoint("appId", "userId", "productId", "state", "after", "limit") { try await search($0, $1) },
+            ])
+        router.serve("/v1/orders/:id", [.get: Endpoint("wait") { try await get($0, $1) }])
     }
 
     /// Answers 201 for a new order, and 200 for an existing one: the same tap, key or reservation again.
@@ -132,16 +137,17 @@ package struct OrderRoutes: Sendable {
         return views.map { $0.shown(to: ids) }
     }
 
-    /// Answers the newest orders of a user, for a client that forgot their ids.
+    /// Answers a page of a user's orders, the newest first, for a client that forgot their ids. The page is full if more
+    /// orders follow it.
     private func search(_ request: Request, _ context: HTTPContext) async throws -> Response {
         let caller = try await authenticator.admit(request.headers)
         try caller.require(.intake)
         let configuration = configuration.current
         let appID = try caller.app(request.parameter("appId"), of: configuration.appIDs)
         guard let userID = try caller.user(request.parameter("userId")) else {
-            throw Problem.badParameter("userId", "there")
+            throw Problem.incomplete(.noUser, "must be there", field: "userId")
         }
-        let productID = try request.parameter("productId")
+        let productID = request.parameter("productId")
         for (name, text) in [("userId", userID), ("productId", productID ?? "")] {
             guard text.utf8.count <= IntakeFields.userBytesMax, !text.utf8.contains(0) else {
                 throw Problem.badParameter(name, "a text of at most \(IntakeFields.userBytesMax) bytes")
@@ -161,18 +167,26 @@ package struct OrderRoutes: Sendable {
             }
             return limit
         }
+        let count = limit ?? Self.searchLimitDefault
+        let before = try request.cursor()
         let user = UserName(appID: appID, key: configuration.userKeys?.key(of: userID, app: appID) ?? userID)
-        let views = try await lists.read(of: userID, context.channel) { database throws(PostgresError) in
-            try await database.run(
-                Statements.searchOrders,
-                .init(
-                    appID: appID, userIDs: try await caller.idsRead(of: user, database),
-                    productID: productID, state: state,
-                    limit: limit ?? Self.searchLimitDefault))
+        let orders = try await lists.read(of: userID, context.channel) { database throws(PostgresError) in
+            let ids = try await caller.idsRead(of: user, database)
+            var search = Statements.OrderSearch(
+                appID: appID, userIDs: ids, productID: productID, state: state, before: before, limit: count + 1)
+            var orders: [OrderView] = []
+            while true {
+                let page = try await database.run(Statements.searchOrders, search)
+                // For the user's own token an order may be in another state than for a service key.
+                orders += (caller.userID == nil ? page : page.map { $0.shown(to: ids) })
+                    .filter { state == nil || $0.state == state }
+                guard orders.count <= count, page.count == search.limit, let last = page.last else { return orders }
+                search.before = last.place
+            }
         }
-        let orders = try await shown(views, to: caller, of: appID)
-            .filter { state == nil || $0.state == state }.map { $0.json() }
-        return Response(json: .object([.init("orders", .array(orders))]))
+        var members: [JSONValue.Member] = [.init("orders", .array(orders.prefix(count).map { $0.json() }))]
+        if orders.count > count { members.append(.init("next", .string(orders[count - 1].place.text))) }
+        return Response(json: .object(members))
     }
 }
 

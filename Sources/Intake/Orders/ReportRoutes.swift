@@ -29,8 +29,8 @@ package struct ReportRoutes: Sendable {
     }
 
     package func add(to router: some RouteTable) {
-        router.serve("/v1/orders/:id/reports", [.post: { try await postOfOrder($0, $1) }])
-        router.serve("/v1/client-reports", [.post: { try await post($0, $1) }])
+        router.serve("/v1/orders/:id/reports", [.post: Endpoint { try await postOfOrder($0, $1) }])
+        router.serve("/v1/client-reports", [.post: Endpoint { try await post($0, $1) }])
     }
 
     private func postOfOrder(_ request: Request, _ context: HTTPContext) async throws -> Response {

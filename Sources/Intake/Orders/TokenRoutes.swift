@@ -25,8 +25,8 @@ package struct TokenRoutes: Sendable {
     }
 
     package func add(to router: some RouteTable) {
-        router.serve("/v1/users/:id/tokens/:token", [.put: { try await put($0, $1) }])
-        router.serve("/v1/users/:id/token", [.post: { try await issue($0, $1) }])
+        router.serve("/v1/users/:id/tokens/:token", [.put: Endpoint("appId") { try await put($0, $1) }])
+        router.serve("/v1/users/:id/token", [.post: Endpoint("appId") { try await issue($0, $1) }])
     }
 
     /// Answers 201 where the token is new, 200 where it was this user's already, and 409 where it is another user's,

@@ -61,9 +61,9 @@ package struct ReceiptRoutes: Sendable {
     }
 
     package func add(to router: some RouteTable) {
-        router.serve("/v1/receipts", [.post: { try await post($0, $1) }])
-        router.serve("/v1/receipts/batch", [.post: { try await postBatch($0, $1) }])
-        router.serve("/v1/receipts/:id", [.get: { try await get($0, $1) }])
+        router.serve("/v1/receipts", [.post: Endpoint("wait") { try await post($0, $1) }])
+        router.serve("/v1/receipts/batch", [.post: Endpoint("wait") { try await postBatch($0, $1) }])
+        router.serve("/v1/receipts/:id", [.get: Endpoint("wait") { try await get($0, $1) }])
     }
 
     // MARK: Routes
@@ -343,7 +343,7 @@ struct WaitParameter {
     let duration: Duration
 
     init(_ request: Request) throws(Problem) {
-        guard let text = try request.parameter("wait") else {
+        guard let text = request.parameter("wait") else {
             duration = .zero
             return
         }
@@ -373,14 +373,7 @@ extension Submission {
 
 extension Request {
     /// A decoded parameter of the query; nil: the query has none of this name.
-    ///
-    /// - Throws: 400 where the parameter appears twice: a proxy that read the address before may have taken the other
-    ///   value.
-    func parameter(_ name: String) throws(Problem) -> String? {
-        let values = uri.queryParameters[values: name[...]]
-        guard values.count <= 1 else { throw .badParameter(name, "there once") }
-        return values.first.map(String.init)
-    }
+    func parameter(_ name: String) -> String? { uri.queryParameters[name[...]].map(String.init) }
 }
 
 extension Configuration {

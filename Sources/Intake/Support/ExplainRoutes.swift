@@ -26,14 +26,14 @@ package struct ExplainRoutes: Sendable {
     package func add(to router: some RouteTable) {
         router.serve(
             "/v1/receipts/:id/explain",
-            [.get: { try await explain($0, $1, UUID(uuidString: Self.id($1)).map(TimelineSubject.receipt)) }])
+            [.get: Endpoint { try await explain($0, $1, UUID(uuidString: Self.id($1)).map(TimelineSubject.receipt)) }])
         router.serve(
             "/v1/orders/:id/explain",
-            [.get: { try await explain($0, $1, UUID(uuidString: Self.id($1)).map(TimelineSubject.order)) }])
+            [.get: Endpoint { try await explain($0, $1, UUID(uuidString: Self.id($1)).map(TimelineSubject.order)) }])
         router.serve(
             "/v1/transactions/:id/explain",
             [
-                .get: {
+                .get: Endpoint {
                     try await explain(
                         $0, $1, Self.id($1).percentDecoded.flatMap(TimelineSubject.init(transaction:)))
                 }

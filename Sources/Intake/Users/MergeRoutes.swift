@@ -36,7 +36,7 @@ package struct MergeRoutes: Sendable {
     }
 
     package func add(to router: some RouteTable) {
-        router.serve("/v1/users/:id/merge", [.post: { try await merge($0, $1) }])
+        router.serve("/v1/users/:id/merge", [.post: Endpoint("appId") { try await merge($0, $1) }])
     }
 
     /// Answers 200, even if the merge was done before. Answers 409 where the merge would lead in a circle, the account

@@ -190,15 +190,18 @@ extension Statements {
         package var productID: String?
         /// Nil: orders in all states.
         package var state: OrderView.State?
+        package var before: ListCursor
         package var limit: Int
 
         package init(
-            appID: String, userIDs: [String], productID: String? = nil, state: OrderView.State? = nil, limit: Int
+            appID: String, userIDs: [String], productID: String? = nil, state: OrderView.State? = nil,
+            before: ListCursor = .newest, limit: Int
         ) {
             self.appID = appID
             self.userIDs = userIDs
             self.productID = productID
             self.state = state
+            self.before = before
             self.limit = limit
         }
     }
@@ -213,13 +216,15 @@ extension Statements {
           where app_id = $1 and user_id = person.id and ($3::text is null or \(soldProduct) = $3)
             and ($4::text is null or $4 = case when bound_by is not null then 'granted'
               when pay_by < now() then 'expired' else 'open' end)
-          order by placed_at desc, id limit $5) o
-        order by o.placed_at desc, o.id limit $5
+            and placed_at <= \(time(microseconds: "$6"))
+            and (placed_at < \(time(microseconds: "$6")) or id::text collate "C" < $7)
+          order by placed_at desc, id desc limit $5) o
+        order by o.placed_at desc, o.id desc limit $5
         """,
         bind: {
             [
                 .text($0.appID), .texts($0.userIDs.map(Optional.init)), .text($0.productID), .text($0.state?.rawValue),
-                .int($0.limit),
+                .int($0.limit), .int($0.before.at), .text($0.before.key),
             ]
         },
         read: { row throws(PostgresError) in try row.order() })

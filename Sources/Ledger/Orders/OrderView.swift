@@ -130,6 +130,11 @@ package struct OrderView: Sendable, Equatable {
         if transactionID != nil { return .granted }
         return isExpired ? .expired : .open
     }
+
+    /// The order's place in a list.
+    package var place: ListCursor {
+        ListCursor(at: Int((placedAt.timeIntervalSince1970 * 1_000_000).rounded()), key: id.text)
+    }
 }
 
 extension OrderView {

@@ -2,11 +2,11 @@ package import Foundation
 package import Postgres
 package import Purchases
 
-/// A place in a user's list of purchases, newest first: when the entry came to be, and what it is.
-package struct PurchaseCursor: Sendable, Equatable, Comparable {
+/// A place in a list of a user's purchases or orders, or of waiting receipts: when the entry came to be, and what it is.
+package struct ListCursor: Sendable, Equatable, Comparable {
     /// Microseconds since 1970, by the clock of the database.
     package let at: Int
-    /// The transaction's id of a grant; otherwise the receipt's id.
+    /// The transaction's id of a grant; otherwise the receipt's or the order's id.
     package let key: String
 
     package init(at: Int, key: String) {
@@ -14,9 +14,9 @@ package struct PurchaseCursor: Sendable, Equatable, Comparable {
         self.key = key
     }
 
-    package static let newest = PurchaseCursor(at: .max, key: "")
+    package static let newest = ListCursor(at: .max, key: "")
 
-    package static func < (one: PurchaseCursor, other: PurchaseCursor) -> Bool {
+    package static func < (one: ListCursor, other: ListCursor) -> Bool {
         guard one.at == other.at else { return one.at < other.at }
         return one.key.utf8.lexicographicallyPrecedes(other.key.utf8)
     }
@@ -53,7 +53,7 @@ package struct ListedTopUp: Sendable, Decodable {
 
 /// The entries at one place of the list. A receipt without entries is a place all the same.
 package struct PurchasePlace: Sendable {
-    package let cursor: PurchaseCursor
+    package let cursor: ListCursor
     package let topUps: [ListedTopUp]
 }
 
@@ -73,11 +73,11 @@ extension Statements {
         package var appID: String
         /// Of one person.
         package var userIDs: [String]
-        package var before: PurchaseCursor
+        package var before: ListCursor
         /// Of each of the three lists.
         package var limit: Int
 
-        package init(appID: String, userIDs: [String], before: PurchaseCursor, limit: Int) {
+        package init(appID: String, userIDs: [String], before: ListCursor, limit: Int) {
             self.appID = appID
             self.userIDs = userIDs
             self.before = before
@@ -91,10 +91,13 @@ extension Statements {
 
     /// Microseconds since 1970, and back: a cursor is exact.
     private static func microseconds(_ column: String) -> String { "(extract(epoch from \(column)) * 1000000)::int8" }
-    private static let cursorTime = """
-        case when $3 < 9000000000000000 then timestamptz 'epoch' + make_interval(secs => $3 / 1000000)
-          + ($3 % 1000000) * interval '1 microsecond' else 'infinity' end
+    static func time(microseconds at: String) -> String {
         """
+        case when \(at) < 9000000000000000 then timestamptz 'epoch' + make_interval(secs => \(at) / 1000000)
+          + (\(at) % 1000000) * interval '1 microsecond' else 'infinity' end
+        """
+    }
+    private static let cursorTime = time(microseconds: "$3")
 
     private static let factColumnsShown = """
         product_id, quantity, environment, purchased_at, facts, nullif(\(takenBack("transactions")), 'review') as taken_back,
@@ -233,7 +236,7 @@ extension Statements {
     private static let purchasePlace: @Sendable (borrowing RowReader) throws(PostgresError) -> PurchasePlace = {
         row throws(PostgresError) in
         PurchasePlace(
-            cursor: PurchaseCursor(at: try row.int(0), key: try row.text(1)), topUps: try row.storedJSON(2))
+            cursor: ListCursor(at: try row.int(0), key: try row.text(1)), topUps: try row.storedJSON(2))
     }
 
     package struct SpendingQuestion: Sendable {

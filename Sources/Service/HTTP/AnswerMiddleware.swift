@@ -53,7 +53,7 @@ package struct AnswerMiddleware: RouterMiddleware {
         } catch let broken as RequestBroken {
             throw broken.cause
         } catch {
-            let problem = answer(error, requestID)
+            let problem = answer(error, requestID).to(request.method)
             if let event = problem.securityEvent { security?.note(event, by: requester) }
             response = problem.response
         }
@@ -165,29 +165,6 @@ extension ResponseBody {
             try await body.write(writer)
             channel.close(mode: .output, promise: nil)
             channel.eventLoop.scheduleTask(in: Self.linger) { channel.close(promise: nil) }
-        }
-    }
-}
-
-/// Where routes are entered: a router, or a list that is compared with deploy/openapi.yaml.
-package protocol RouteTable {
-    /// Adds a path with every method that it serves.
-    func serve(
-        _ path: RouterPath,
-        _ handlers: [HTTPRequest.Method: @Sendable (Request, HTTPContext) async throws -> Response])
-}
-
-extension Router: RouteTable where Context == HTTPContext {
-    /// Adds a path. Other methods than these are answered 405 with `Allow`, never 404.
-    package func serve(
-        _ path: RouterPath,
-        _ handlers: [HTTPRequest.Method: @Sendable (Request, HTTPContext) async throws -> Response]
-    ) {
-        let served = Array(handlers.keys) + (handlers[.get] == nil ? [] : [HTTPRequest.Method.head])
-        for (method, handler) in handlers { on(path, method: method, use: handler) }
-        let common: [HTTPRequest.Method] = [.get, .head, .post, .put, .patch, .delete, .options, .trace]
-        for method in common where !served.contains(method) {
-            on(path, method: method) { _, _ -> Response in throw Problem.methodNotAllowed(served) }
         }
     }
 }

@@ -89,6 +89,16 @@ extension Problem {
         Problem(.badRequest, .badParameter, "must be \(wanted)", field: name)
     }
 
+    /// - Parameter known: the names of the parameters that the request may have.
+    static func unknownParameter(_ name: String, known: [String]) -> Problem {
+        Problem(
+            .badRequest, .badParameter,
+            known.isEmpty
+                ? "is unknown: this request has no query parameters"
+                : "is unknown: this request has \(known.joined(separator: ", "))",
+            field: name)
+    }
+
     package static func incomplete(_ code: Code, _ detail: String, field: String? = nil) -> Problem {
         Problem(.unprocessableContent, code, detail, field: field)
     }
@@ -214,6 +224,14 @@ extension Problem {
         Problem(
             .serviceUnavailable, .unavailable, "nothing was stored; send it again", limit: limit,
             headers: [.retryAfter: retryAfter])
+    }
+
+    /// The problem as a request of this method reads it: a request that only reads has nothing to store.
+    func to(_ method: HTTPRequest.Method) -> Problem {
+        guard code == .unavailable, method == .get || method == .head else { return self }
+        return Problem(
+            status, code, "it could not be read now; ask again", field: field, limit: limit, refusal: refusal,
+            headers: headers)
     }
 
     /// Seconds; another random number each time.

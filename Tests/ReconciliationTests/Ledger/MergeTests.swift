@@ -113,11 +113,7 @@ import Testing
             // The lists and sums of the account include the guest.
             let ids = try await lab.ids("guest")
             let page = Statements.PurchasePage(appID: "game", userIDs: ids, before: .newest, limit: 10)
-            let list = PurchaseList(
-                [
-                    try await lab.database.run(Statements.grantedPurchases, page),
-                    try await lab.database.run(Statements.postedPurchases, page),
-                ], limit: 10)
+            let list = try await PurchaseList(of: page, in: lab.database)
             #expect(Set(list.topUps.compactMap(\.transactionId)) == ["t1", "p1", "t2"])
             let search = Statements.OrderSearch(appID: "game", userIDs: ids, limit: 10)
             #expect(try await lab.database.run(Statements.searchOrders, search).map(\.id) == [order])

@@ -122,6 +122,7 @@ extension RightsTests {
                     try await database.run(Statements.revokeInstallation, (appID: "game", token: wish.token)) == ["i"])
                 try await database.run(Statements.noteRecordApp, "game")
                 try await database.run(Statements.readEvents, .init(apps: ["game"], after: .start, limit: 1))
+                #expect(try await database.run(Statements.isBeyondFeed, .start) == [false])
                 try await database.run(Statements.listHalts, ())
                 let sealed = keys.seal("u1", key: player.key, app: "game")
                 try await database.run(
