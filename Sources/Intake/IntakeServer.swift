@@ -41,6 +41,7 @@ package struct IntakeServer: Service {
     private let events: EventRoutes
     private let explain: ExplainRoutes
     private let purchases: PurchaseRoutes
+    private let waiting: WaitingRoutes
     package let address = ListeningAddress()
 
     /// - Parameters:
@@ -87,6 +88,7 @@ package struct IntakeServer: Service {
         events = EventRoutes(ledger: ledger, configuration: configuration, authenticator: authenticator, health: health)
         explain = ExplainRoutes(configuration: configuration, authenticator: authenticator, lists: lists)
         purchases = PurchaseRoutes(configuration: configuration, authenticator: authenticator, lists: lists)
+        waiting = WaitingRoutes(configuration: configuration, authenticator: authenticator, lists: lists)
     }
 
     /// Serves until graceful shutdown or cancellation; called once.
@@ -142,6 +144,7 @@ package struct IntakeServer: Service {
         events.add(to: router)
         explain.add(to: router)
         purchases.add(to: router)
+        waiting.add(to: router)
         if settings.operationsPort == nil { operations.add(to: router, isInside: settings.showsInside) }
     }
 

@@ -15,6 +15,7 @@ package enum Schema {
         migration(10, "moving_in", PackageResources._010_moving_in_sql),
         migration(11, "sums", PackageResources._011_sums_sql),
         migration(12, "views", PackageResources._012_views_sql),
+        migration(15, "lookups", PackageResources._015_lookups_sql),
     ]
 
     private static func migration(_ number: Int, _ name: String, _ file: [UInt8]) -> Migration {

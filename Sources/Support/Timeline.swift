@@ -90,12 +90,18 @@ package struct Timeline: Sendable {
     private static func standing(_ subject: TimelineSubject, _ rows: TimelineRows) -> Standing {
         switch subject {
         case .receipt(let id): rows.receipts.first { $0.id == id }.map { standing($0, rows) } ?? .unclaimed
-        case .transaction(let id): standing(id, rows) ?? .unclaimed
+        case .transaction(let id): standing(id, rows) ?? waiting(rows) ?? .unclaimed
         case .order(let id):
             rows.orders.first { $0.id == id }?.transactionId.flatMap { standing($0, rows) }
                 ?? rows.receipts.filter { !$0.isOver }.max { $0.receivedAt < $1.receivedAt }
                 .map { standing($0, rows) } ?? .ordered
         }
+    }
+
+    /// Of the newest post that is still open; nothing of its purchases is known yet.
+    private static func waiting(_ rows: TimelineRows) -> Standing? {
+        rows.receipts.filter { !$0.state.isEnded }.max { $0.receivedAt < $1.receivedAt }
+            .map { Standing($0.shownState, $0.reason) }
     }
 
     private static func standing(_ receipt: TimelineRows.Receipt, _ rows: TimelineRows) -> Standing {

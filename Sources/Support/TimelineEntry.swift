@@ -159,6 +159,13 @@ private struct TimelineBuilder {
         let poster = (receipt.userId ?? owner(ofOrder: receipt.orderId)).map(name)
         var text = "\(poster ?? "somebody") posted \(kind) as receipt \(id)"
         if let named = receipt.transactionId { text += ", naming transaction \(named)" }
+        let isShown = receipt.kind == Proof.Kind.signedTransaction.rawValue && receipt.purchases == 0
+        let shown = isShown ? receipt.shownTransactionId : nil
+        if let shown {
+            text += ", which says it is transaction \(shown)"
+            if let product = receipt.shownProductId { text += " of \(product)" }
+            text += " (not verified)"
+        }
         if let order = receipt.orderId { text += ", for order \(order)" }
         if receipt.isVouched, audience.isSupport { text += ", vouched for by a trusted backend" }
         if receipt.purchases > Statements.timelinePurchasesMax {
@@ -174,6 +181,8 @@ private struct TimelineBuilder {
                     ("transactionId", receipt.transactionId.map(JSONValue.string)),
                     ("originalTransactionId", receipt.originalTransactionId.map(JSONValue.string)),
                     ("orderId", receipt.orderId.map(JSONValue.string)),
+                    ("shownTransactionId", shown.map(JSONValue.string)),
+                    ("shownProductId", isShown ? receipt.shownProductId.map(JSONValue.string) : nil),
                     ("isVouched", audience.isSupport ? .bool(receipt.isVouched) : nil),
                     ("target", Self.parsed(receipt.target)),
                     ("said", audience.isSupport ? Self.parsed(receipt.declared) : nil),

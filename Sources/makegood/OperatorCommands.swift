@@ -120,8 +120,11 @@ struct QueueCommand: AsyncParsableCommand {
 
     struct Redrive: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Make parked and held receipts due, so that they are judged again now.")
+            abstract: "Make parked and held receipts due, so that they are judged again now.",
+            discussion: "Without ids: all of them, or those that the options name. Audited; safe to repeat.")
 
+        @Argument(help: "Ids of receipts, as `makegood support waiting` prints them.")
+        var ids: [String] = []
         @Option(help: "Only this app.")
         var app: String?
         @Option(help: "parked, held, or both when left out.")
@@ -133,15 +136,31 @@ struct QueueCommand: AsyncParsableCommand {
             for state in state where ![ReceiptState.parked, .held].map(\.rawValue).contains(state) {
                 throw ValidationError("--state must be parked or held")
             }
+            guard ids.allSatisfy({ UUID(uuidString: $0) != nil }) else { throw ValidationError("an id must be a UUID") }
+            if !ids.isEmpty, app != nil || !state.isEmpty || reason != nil {
+                throw ValidationError("name ids or options, not both")
+            }
         }
 
         func run() async throws {
+            guard ids.isEmpty else { return try await redriveIDs() }
             let states = state.isEmpty ? [.parked, .held] : state.compactMap(ReceiptState.init(rawValue:))
             let count = try await Connections.withDatabase("queue") { database in
                 try await Repairs(database: database, actor: Connections.actor)
                     .redrive(states, appID: app, reason: reason)
             }
             print("\(count) receipts are due")
+        }
+
+        private func redriveIDs() async throws {
+            let named = ids.compactMap(UUID.init(uuidString:))
+            let due = try await Connections.withDatabase("queue") { database in
+                try await Repairs(database: database, actor: Connections.actor).redrive(named)
+            }
+            print("\(due.count) receipts are due")
+            let others = Set(named).subtracting(due)
+            for id in others.map(\.text).sorted() { print("\(id): no held or parked receipt has this id") }
+            if !others.isEmpty { throw ExitCode(1) }
         }
     }
 
@@ -207,7 +226,7 @@ struct QueueCommand: AsyncParsableCommand {
 struct SupportCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "support", abstract: "Repair what went wrong for players.",
-        subcommands: [Give.self, Rejudge.self, Own.self, Reports.self, Handled.self])
+        subcommands: [Waiting.self, Give.self, Rejudge.self, Own.self, Reports.self, Handled.self])
 
     struct Own: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
@@ -264,7 +283,7 @@ struct SupportCommand: AsyncParsableCommand {
                 [
                     "id": report.id.text, "app": report.appID, "user": report.userID,
                     "orderId": report.orderID?.text, "transactionId": report.transactionID,
-                    "message": report.message, "reportedAt": report.reportedAt.formatted(.iso8601),
+                    "message": report.message, "reportedAt": report.reportedAt.rfc3339,
                 ].compactMapValues { $0 }
             }
             if json { return try JSON.print(lines) }

@@ -46,7 +46,8 @@ package struct EventRoutes: Sendable {
         try caller.require(.events)
         let wait = try WaitParameter(request).duration
         let page = Statements.EventPage(
-            apps: try apps(of: caller, request), after: try Self.cursor(request), limit: try Self.limit(request))
+            apps: try caller.apps(request.parameter("appId"), of: configuration.current.appIDs),
+            after: try Self.cursor(request), limit: try request.limit(Self.limitDefault, max: Self.limitMax))
         var events = try await ledger.run(Statements.readEvents, page)
         // A reader with such a place would wait for ever.
         if events.isEmpty, try await ledger.run(Statements.isBeyondFeed, page.after).first == true {
@@ -73,26 +74,12 @@ package struct EventRoutes: Sendable {
         return revealed
     }
 
-    /// The app that the request names, or all apps of the caller.
-    private func apps(of caller: Caller, _ request: Request) throws(Problem) -> [String] {
-        guard let named = request.parameter("appId") else { return caller.apps.sorted() }
-        return [try caller.app(named, of: configuration.current.appIDs)]
-    }
-
     private static func cursor(_ request: Request) throws(Problem) -> EventCursor {
         guard let text = request.parameter("after"), !text.isEmpty else { return .start }
         guard let cursor = EventCursor(text) else {
             throw .badParameter("after", "a cursor that this feed has given, or 0-0")
         }
         return cursor
-    }
-
-    private static func limit(_ request: Request) throws(Problem) -> Int {
-        guard let text = request.parameter("limit") else { return limitDefault }
-        guard let limit = Int(text), (1...limitMax).contains(limit) else {
-            throw .badParameter("limit", "a whole number from 1 to \(limitMax)")
-        }
-        return limit
     }
 
     private static func response(

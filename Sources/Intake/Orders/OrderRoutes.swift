@@ -161,14 +161,8 @@ package struct OrderRoutes: Sendable {
             }
             return state
         }
-        let limit = try request.parameter("limit").map { text throws(Problem) in
-            guard let limit = Int(text), (1...Self.searchLimitMax).contains(limit) else {
-                throw .badParameter("limit", "a whole number from 1 to \(Self.searchLimitMax)")
-            }
-            return limit
-        }
-        let count = limit ?? Self.searchLimitDefault
-        let before = try request.cursor()
+        let count = try request.limit(Self.searchLimitDefault, max: Self.searchLimitMax)
+        let before = try request.cursor() ?? .newest
         let user = UserName(appID: appID, key: configuration.userKeys?.key(of: userID, app: appID) ?? userID)
         let orders = try await lists.read(of: userID, context.channel) { database throws(PostgresError) in
             let ids = try await caller.idsRead(of: user, database)

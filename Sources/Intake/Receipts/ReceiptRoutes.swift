@@ -371,11 +371,6 @@ extension Submission {
     }
 }
 
-extension Request {
-    /// A decoded parameter of the query; nil: the query has none of this name.
-    func parameter(_ name: String) -> String? { uri.queryParameters[name[...]].map(String.init) }
-}
-
 extension Configuration {
     func finishing(_ appID: String) -> FinishPolicy { apps[appID]?.finishing ?? .held }
 }

@@ -1,3 +1,4 @@
+import AppStore
 import Encoding
 package import Purchases
 package import Service
@@ -44,14 +45,23 @@ package struct SubmissionRequest: Sendable, Equatable {
             isVouched: caller.userID == nil && caller.scopes.contains(.claim), details: fields.details,
             target: target.isEmpty ? nil : JSONValue.object(target).canonical.text,
             declared: declared.isEmpty ? nil : declared)
+        let payload = fields.signedTransaction.flatMap(CompactJWS.unverifiedPayload)
+        func shown(_ name: String) -> String? { payload?[name]?.string.flatMap(Self.lookUpKey) }
         submission.installationTokenSHA256 = fields.installationTokenSHA256
         submission.showsRecordOfUser = caller.userID == nil && userID != nil && uid != nil && isPosters
+        submission.shownTransactionID = shown("transactionId")
+        submission.shownProductID = shown("productId")
         self.submission = submission
         guard submission.userID != nil || submission.orderID != nil else {
             throw .incomplete(.noUser, "userId or orderId must be there")
         }
         ignored = fields.unknown
         disregarded = fields.disregarded
+    }
+
+    /// The text, if it can be an id of Apple's.
+    private static func lookUpKey(_ text: String) -> String? {
+        (1...FieldBounds.itemBytesMax).contains(text.utf8.count) && !text.utf8.contains(0) ? text : nil
     }
 
     private static func proof(_ fields: IntakeFields) throws(Problem) -> Proof {

@@ -51,6 +51,7 @@ extension ListedTopUp {
         add("transactionId", transactionId.map(JSONValue.string))
         add("receiptId", receiptId.map { .string($0.text) })
         add("productId", productId.map(JSONValue.string))
+        add("unverified", unverified.map(JSONValue.bool))
         add("quantity", quantity.map(JSONValue.integer))
         add("environment", environment.map(JSONValue.string))
         add("purchasedAt", purchasedAt.map { .string($0.rfc3339) })

@@ -35,11 +35,12 @@ package struct PurchaseRoutes: Sendable {
 
     private func purchases(_ request: Request, _ context: HTTPContext) async throws -> Response {
         let (user, id, caller) = try await user(request, context)
-        let (cursor, limit) = (try request.cursor(), try Self.limit(request))
+        let before = try request.cursor() ?? .newest
+        let limit = try request.limit(Self.limitDefault, max: Self.limitMax)
         let list = try await lists.read(of: id, context.channel) { database throws(PostgresError) in
             let ids = try await caller.idsRead(of: user, database)
             return try await PurchaseList(
-                of: .init(appID: user.appID, userIDs: ids, before: cursor, limit: limit), in: database)
+                of: .init(appID: user.appID, userIDs: ids, before: before, limit: limit), in: database)
         }
         var members: [JSONValue.Member] = [
             .init("appId", .string(user.appID)), .init("purchases", .array(list.topUps.map(\.json))),
@@ -79,14 +80,6 @@ package struct PurchaseRoutes: Sendable {
         let user = try caller.user(in: request, context, of: configuration.current)
         return (UserName(appID: user.appID, key: user.key), user.id, caller)
     }
-
-    private static func limit(_ request: Request) throws(Problem) -> Int {
-        guard let text = request.parameter("limit") else { return limitDefault }
-        guard let limit = Int(text), (1...limitMax).contains(limit) else {
-            throw .badParameter("limit", "a whole number from 1 to \(limitMax)")
-        }
-        return limit
-    }
 }
 
 extension Spending {
@@ -99,16 +92,5 @@ extension Spending {
         members.append(.init("refundedPurchases", .integer(refundedPurchases)))
         if currency != nil { members.append(.init("refundedMilliunits", .integer(refundedMilliunits))) }
         return .object(members)
-    }
-}
-
-extension Request {
-    /// `?after=`: the place of the last entry of an earlier page, or the beginning of the list.
-    func cursor() throws(Problem) -> ListCursor {
-        guard let text = parameter("after") else { return .newest }
-        guard let cursor = ListCursor(text) else {
-            throw .badParameter("after", "the next that an earlier page has given")
-        }
-        return cursor
     }
 }

@@ -18,11 +18,12 @@ package struct Rights: Sendable {
                     .insert(
                         "id", "app_id", "user_id", "order_id", "kind", "lane", "transaction_id",
                         "original_transaction_id", "is_vouched", "details", "payload_sha256", "due_at",
-                        "installation_id", "target", "declared"),
+                        "installation_id", "target", "declared", "shown_transaction_id", "shown_product_id"),
                     .select(
                         "id", "app_id", "user_id", "order_id", "kind", "lane", "transaction_id",
                         "original_transaction_id", "is_vouched", "state", "reason", "attempt", "rescues",
-                        "received_at", "judged_at", "due_at", "settled_at", "declared", "target", "claimed_at", "lines"),
+                        "received_at", "judged_at", "due_at", "settled_at", "declared", "target", "claimed_at", "lines",
+                        "shown_transaction_id", "shown_product_id"),
                 ],
                 .worker: [
                     .select(
@@ -44,7 +45,7 @@ package struct Rights: Sendable {
                         "id", "app_id", "user_id", "order_id", "kind", "lane", "transaction_id",
                         "original_transaction_id", "is_vouched", "state", "reason", "attempt", "rescues",
                         "received_at", "judged_at", "due_at", "settled_at", "declared", "target", "claimed_at",
-                        "lines"),
+                        "lines", "shown_transaction_id", "shown_product_id"),
                     .update("state", "reason", "attempt", "rescues", "due_at", "settled_at"),
                 ],
             ]),

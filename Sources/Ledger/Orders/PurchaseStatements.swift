@@ -15,6 +15,7 @@ package struct ListCursor: Sendable, Equatable, Comparable {
     }
 
     package static let newest = ListCursor(at: .max, key: "")
+    package static let oldest = ListCursor(at: 0, key: "")
 
     package static func < (one: ListCursor, other: ListCursor) -> Bool {
         guard one.at == other.at else { return one.at < other.at }
@@ -49,6 +50,8 @@ package struct ListedTopUp: Sendable, Decodable {
     package let reason: String?
     /// Nil: nothing is granted.
     package let goods: [AppPolicy.Goods]?
+    /// True: the post alone says the transaction and the product, and nobody has verified them.
+    package let unverified: Bool?
 }
 
 /// The entries at one place of the list. A receipt without entries is a place all the same.
@@ -173,7 +176,9 @@ extension Statements {
         with page as materialized (
           select l.* from unnest($2::text[]) as person(id)
           cross join lateral (
-            select id, state, reason, transaction_id, received_at from receipts
+            select id, state, reason, coalesce(shown_transaction_id, transaction_id) as transaction_id, shown_product_id,
+              received_at
+            from receipts
             where app_id = $1 and user_id = person.id and received_at <= \(cursorTime)
               and (received_at < \(cursorTime) or id::text collate "C" < $4)
             order by received_at desc, id::text collate "C" desc limit $5) l
@@ -207,13 +212,16 @@ extension Statements {
               'transactionId', o.transaction_id, 'receiptId', o.id, 'reason', o.reason,
               'state', case when o.reason in ('owned_by_another_user', 'transferred') then 'already_granted'
                 when o.state <> 'open' then o.state when o.receipt_state = 'parked' then 'parked' else 'received' end,
-              \(shownFacts))) order by t.purchased_at desc, o.transaction_id) filter (where o.is_listed), '[]')
+              \(shownFacts))) || case when o.is_judged or o.transaction_id is null then '{}'
+                else jsonb_strip_nulls(jsonb_build_object('productId', o.shown_product_id, 'unverified', true)) end
+            order by t.purchased_at desc, o.transaction_id) filter (where o.is_listed), '[]')
         from (
-          select id, received_at, receipt_state, transaction_id, state, reason, true as is_listed, true as is_judged
+          select id, received_at, receipt_state, transaction_id, null as shown_product_id, state, reason,
+            true as is_listed, true as is_judged
           from listed where place <= \(listedOfReceiptMax)
           union all
           -- A place of each receipt; listed itself where nothing of its purchases is known.
-          select id, received_at, state, transaction_id, state, reason,
+          select id, received_at, state, transaction_id, shown_product_id, state, reason,
             state in ('received', 'held', 'parked', 'rejected')
               and not exists (select from outcomes where receipt_id = r.id offset 0)
               and not exists (select from grants g

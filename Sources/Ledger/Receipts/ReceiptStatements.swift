@@ -110,13 +110,16 @@ extension Statements {
             order by app, holder, n offset 0) q),
         new as (
           insert into receipts (id, app_id, user_id, order_id, kind, lane, transaction_id, original_transaction_id,
-            is_vouched, details, payload_sha256, due_at, installation_id, target, declared)
+            is_vouched, details, payload_sha256, due_at, installation_id, target, declared, shown_transaction_id,
+            shown_product_id)
           select id, app, usr, ordr, kind, lane, transaction, original, vouched, details, sha,
-            now() + make_interval(secs => rescue), \(installation(ofToken: "token")), target, declared
+            now() + make_interval(secs => rescue), \(installation(ofToken: "token")), target, declared,
+            coalesce(shown, transaction, original), product
           from unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[],
-            $9::bool[], $10::jsonb[], $11::bytea[], $12::float8[], $17::jsonb[], $18::jsonb[], $19::bytea[])
+            $9::bool[], $10::jsonb[], $11::bytea[], $12::float8[], $17::jsonb[], $18::jsonb[], $19::bytea[],
+            $20::text[], $21::text[])
             as i(id, app, usr, ordr, kind, lane, transaction, original, vouched, details, sha, rescue, target, declared,
-              token)
+              token, shown, product)
           where (id in (select id from asked where not may)) is not true
           order by id
           on conflict (id) do nothing
@@ -160,6 +163,7 @@ extension Statements {
                 .bytesArray(headers.map(\.sha256)), .texts(headers.map(\.text)),
                 .jsons(submissions.map(\.target)), .jsons(submissions.map { $0.declared?.json }),
                 .bytesArray(submissions.map(\.installationTokenSHA256)),
+                .texts(submissions.map(\.shownTransactionID)), .texts(submissions.map(\.shownProductID)),
             ]
         },
         read: { row throws(PostgresError) in

@@ -69,6 +69,9 @@ package struct TimelineRows: Sendable {
         package let declared: String?
         /// How many purchases it holds. Of a receipt with many, the timeline tells not all.
         package let purchases: Int
+        /// What the proof says it is of, which nobody had verified when it was posted.
+        package var shownTransactionId: String?
+        package var shownProductId: String?
         /// What its posts said, each once, the first post included; nil where all posts said the same.
         package var said: [Said]?
     }

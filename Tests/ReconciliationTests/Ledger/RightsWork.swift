@@ -123,6 +123,7 @@ extension RightsTests {
                 try await database.run(Statements.noteRecordApp, "game")
                 try await database.run(Statements.readEvents, .init(apps: ["game"], after: .start, limit: 1))
                 #expect(try await database.run(Statements.isBeyondFeed, .start) == [false])
+                try await database.run(Statements.waitingReceipts, .init(apps: ["game"], limit: 1))
                 try await database.run(Statements.listHalts, ())
                 let sealed = keys.seal("u1", key: player.key, app: "game")
                 try await database.run(
@@ -299,6 +300,9 @@ extension RightsTests {
                 #expect(try await explainer.timeline(ofAny: UUID().uuidString, for: .people) == nil)
                 #expect(try await repairs.rejudge("game", reason: nil, since: nil) == 1)
                 #expect(try await repairs.redrive([.parked, .held], appID: nil, reason: nil) == 0)
+                #expect(try await repairs.redrive([UUID()]) == [])
+                let waiting = Statements.WaitingQuestion(apps: nil, limit: 1)
+                _ = try await WaitingList(of: waiting, keys: keys, in: database)
                 try await database.run(Statements.shadowFacts, .init(appID: "game", transactionIDs: ["t1"]))
                 let span = Statements.ShadowPage(
                     appID: "game", from: .distantPast, through: .distantFuture, after: (.distantPast, ""), limit: 1)
