@@ -157,7 +157,9 @@ extension Reason {
         case .notFound, .invalidTransactionID: "Apple knows no such id: compare it with the player's"
         case .takenOver: "a later receipt of the same user has brought the purchases"
         case .appleUnavailable: "Apple cannot be reached (v_apple)"
-        case .appleAnswer: "Apple's answers are of no use, see the tries"
+        case .appleAnswer:
+            "what Apple answered says nothing of the purchase (an error of Apple's, or an answer that contradicts itself), see "
+                + "the tries"
         case .notFoundYet: "Apple does not show it yet"
         case .historyPending: "the customer's history is read page by page"
         case .clockAhead: "signed ahead of our clock: compare clocks (makegood doctor)"

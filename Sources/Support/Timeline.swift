@@ -45,10 +45,10 @@ package struct Timeline: Sendable {
         package let reason: String?
         package let sentence: PlayerSentence
 
-        init(_ state: ReceiptState, _ reason: String?) {
+        init(_ state: ReceiptState, _ reason: String?, isShared: Bool = false) {
             self.state = state.rawValue
             self.reason = reason
-            sentence = PlayerSentence(state, reason.flatMap(Reason.init(rawValue:)))
+            sentence = PlayerSentence(state, reason.flatMap(Reason.init(rawValue:)), isShared: isShared)
         }
 
         private init(_ state: String, _ sentence: PlayerSentence) {
@@ -117,11 +117,14 @@ package struct Timeline: Sendable {
 
     private static func standing(_ transaction: String, _ rows: TimelineRows) -> Standing? {
         if let grant = rows.grant(of: transaction) {
-            let takenBack = rows.transactions.first { $0.transactionId == transaction }?.takenBack
+            let facts = rows.transactions.first { $0.transactionId == transaction }
+            let takenBack = facts?.takenBack
+            let isShared = facts?.ownership.map { Transaction.sharedOwnerships.contains($0) } ?? false
             let outcome = rows.outcomes.first { $0.receiptId == grant.receiptId && $0.transactionId == transaction }
             // This reason is for a poster who is not the owner, and says nothing of the grant.
             let reason = outcome?.reason == Reason.ownedByAnotherUser.rawValue ? nil : outcome?.reason
-            return Standing(.granted, takenBack == Reason.review.rawValue ? reason : takenBack ?? reason)
+            return Standing(
+                .granted, takenBack == Reason.review.rawValue ? reason : takenBack ?? reason, isShared: isShared)
         }
         guard
             let outcome = rows.outcomes.filter({ $0.transactionId == transaction }).max(by: {

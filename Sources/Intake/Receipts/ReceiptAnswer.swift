@@ -3,6 +3,7 @@ import Foundation
 package import Ledger
 package import Purchases
 import Settings
+import Support
 
 /// The answer to a poster about a receipt: the JSON of `POST /v1/receipts` and `GET /v1/receipts/{id}`.
 package struct ReceiptAnswer: Sendable {
@@ -46,6 +47,9 @@ package struct ReceiptAnswer: Sendable {
             members.append(.init("nextAttemptAt", .string(safeAt)))
         }
         members.append(.init("transactions", .array(view.transactions.map(json))))
+        let isShared = !view.transactions.isEmpty && view.transactions.allSatisfy { $0.terms?.isShared ?? false }
+        let sentence = PlayerSentence(view.state, view.reason.flatMap(Reason.init(rawValue:)), isShared: isShared)
+        members.append(.init("sentence", sentence.json))
         if !ignored.isEmpty { members.append(.init("ignored", .array(ignored.map(JSONValue.string)))) }
         if !disregarded.isEmpty {
             members.append(.init("disregarded", .array(disregarded.map(JSONValue.string))))
@@ -63,6 +67,7 @@ package struct ReceiptAnswer: Sendable {
             if let quantity = transaction.quantity { members.append(.init("quantity", .integer(quantity))) }
             if let name = transaction.environment { members.append(.init("environment", .string(name))) }
             if let time = transaction.purchasedAt { members.append(.init("purchasedAt", .string(time))) }
+            members += transaction.terms?.members ?? []
         }
         members.append(.init("state", .string(transaction.state)))
         if let reason = transaction.reason { members.append(.init("reason", .string(reason))) }
@@ -71,7 +76,16 @@ package struct ReceiptAnswer: Sendable {
         members.append(.init("safeToFinish", .bool(isSafe(transaction))))
         if let isOwn = transaction.isOwn { members.append(.init("owner", .string(isOwn ? "you" : "another"))) }
         if let goods = transaction.goods { members.append(.init("goods", .goods(goods))) }
+        members.append(.init("sentence", sentence(transaction).json))
         return .object(members)
+    }
+
+    /// A purchase whose outcome is open is in the state of its receipt.
+    private func sentence(_ transaction: ReceiptView.TransactionView) -> PlayerSentence {
+        PlayerSentence(
+            ReceiptState(rawValue: transaction.state) ?? (view.state == .parked ? .parked : .received),
+            transaction.reason.flatMap(Reason.init(rawValue:)),
+            isShared: showsFacts(transaction) && transaction.terms?.isShared ?? false)
     }
 
     private func isSafe(_ transaction: ReceiptView.TransactionView) -> Bool {

@@ -55,8 +55,7 @@ extension ListedTopUp {
         add("quantity", quantity.map(JSONValue.integer))
         add("environment", environment.map(JSONValue.string))
         add("purchasedAt", purchasedAt.map { .string($0.rfc3339) })
-        add("priceMilliunits", priceMilliunits.map(JSONValue.integer))
-        add("currency", currency.map(JSONValue.string))
+        members += terms?.members ?? []
         add("state", .string(state.rawValue))
         add("reason", reason.map(JSONValue.string))
         add("refundedAt", refundedAt.map { .string($0.rfc3339) })
@@ -66,7 +65,11 @@ extension ListedTopUp {
                 .array(
                     goods.map { .object([.init("item", .string($0.item)), .init("amount", .integer($0.amount))]) })
             })
-        add("sentence", PlayerSentence(state, reason.flatMap(Reason.init(rawValue:))).json)
+        add(
+            "sentence",
+            PlayerSentence(
+                state, reason.flatMap(Reason.init(rawValue:)), isShared: terms?.isShared ?? false
+            ).json)
         return .object(members)
     }
 }

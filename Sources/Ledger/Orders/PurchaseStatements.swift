@@ -44,8 +44,7 @@ package struct ListedTopUp: Sendable, Decodable {
     package let environment: String?
     package let purchasedAt: Date?
     package let refundedAt: Date?
-    package let priceMilliunits: Int?
-    package let currency: String?
+    package let terms: PurchaseTerms?
     package let state: ReceiptState
     package let reason: String?
     /// Nil: nothing is granted.
@@ -103,13 +102,13 @@ extension Statements {
     private static let cursorTime = time(microseconds: "$3")
 
     private static let factColumnsShown = """
-        product_id, quantity, environment, purchased_at, facts, nullif(\(takenBack("transactions")), 'review') as taken_back,
+        product_id, quantity, environment, purchased_at, expires_at, ownership, facts, nullif(\(takenBack("transactions")), 'review') as taken_back,
               case when \(isRefund("transactions")) then revoked_at end as refunded_at
         """
     private static let shownFacts = """
         'productId', t.product_id, 'quantity', t.quantity, 'environment', t.environment,
           'purchasedAt', extract(epoch from t.purchased_at), 'refundedAt', extract(epoch from t.refunded_at),
-          'priceMilliunits', t.facts -> 'price', 'currency', t.facts -> 'currency'
+          'terms', \(terms("t"))
         """
 
     /// What was granted to a user, newest first.

@@ -23,6 +23,8 @@ package struct ReceiptView: Sendable, Equatable {
         /// Whether `safeAt` is still to come, by the database's clock.
         package var isDisputed: Bool?
         package let goods: [AppPolicy.Goods]?
+        /// What else Apple says of the purchase; nil: nothing.
+        package var terms: PurchaseTerms?
     }
 
     package let id: UUID
@@ -73,6 +75,7 @@ extension Statements {
               'transactionId', o.transaction_id, 'originalTransactionId', f.original_transaction_id,
               'productId', f.product_id, 'quantity', f.quantity, 'environment', f.environment,
               'purchasedAt', to_char(f.purchased_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'),
+              'terms', nullif(\(terms("f")), '{}'),
               'state', \(toldState("o")),
               'reason', coalesce(\(toldReason("o")),
                 case when o.state in ('granted', 'already_granted') then f.taken_back end),
@@ -88,7 +91,8 @@ extension Statements {
               order by f.purchased_at, o.transaction_id), '[]'::jsonb) as list
           from outcomes o
           -- A bare id shows nothing of a purchase that others have posted.
-          left join lateral (select original_transaction_id, product_id, quantity, environment, purchased_at,
+          left join lateral (select original_transaction_id, product_id, quantity, environment, purchased_at, facts,
+              expires_at, ownership,
               nullif(\(takenBack("transactions")), 'review') as taken_back
             from transactions where transaction_id = o.transaction_id and app_id = r.app_id
             and o.reason is distinct from 'possession_missing' and \(isUntold("o")) is not true offset 0) f on true
@@ -104,6 +108,17 @@ extension Statements {
                 receivedAt: try row.date(7), dueAt: try row.optionalDate(8),
                 transactions: try row.decoded(9))
         })
+
+    /// SQL: the ``PurchaseTerms`` of a row of `transactions`, as JSON; `{}` where there is no row or it says nothing.
+    static func terms(_ row: String) -> String {
+        """
+        jsonb_strip_nulls(jsonb_build_object('price', \(row).facts -> 'price', 'currency', \(row).facts -> 'currency',
+          'offerType', \(row).facts -> 'offerType', 'offerIdentifier', \(row).facts -> 'offerIdentifier',
+          'offerDiscountType', \(row).facts -> 'offerDiscountType', 'offerPeriod', \(row).facts -> 'offerPeriod',
+          'expiresAt', to_char(\(row).expires_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'),
+          'ownership', \(row).ownership))
+        """
+    }
 
     /// The SQL of the state that a poster is told. Where somebody else's post granted a purchase to its owner, the
     /// poster is told no more than if the purchase had been granted before (Ownership, row 6).

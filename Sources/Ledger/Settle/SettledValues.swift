@@ -81,6 +81,7 @@ extension SettledEvent {
             .init("originalTransactionId", .string(transaction.originalID)),
             .init("purchasedAt", .string(transaction.purchasedAt.rfc3339)), .init("goods", .goods(goods)),
         ]
+        body += PurchaseTerms(transaction).members
         if let binding = row.binding { body.append(.init("bindingSource", .string(binding.rawValue))) }
         if row.asked.isProvisional { body.append(.init("provisional", .bool(true))) }
         if let order = row.match?.order { body.append(.init("orderId", .string(order.id.text))) }

@@ -2,6 +2,7 @@ import Foundation
 import HTTPTypes
 import Hummingbird
 import Purchases
+import Support
 import TestRandom
 import Testing
 
@@ -122,13 +123,15 @@ import Testing
     @Test("The whole document")
     func document() throws {
         let view = Self.view(.granted, [try Self.transaction("2000", "granted", isOwn: true)])
+        let credited = PlayerSentence(.granted, nil).json.text
         #expect(
             ReceiptAnswer(view, finishing: .held, ignored: ["zone"]).json.text
                 == #"{"id":"00000000-0000-8000-8000-000000000001","state":"granted","safeToFinish":true,"#
                 + #""receivedAt":"2026-03-01T00:00:00.250Z","transactions":[{"transactionId":"2000","#
                 + #""originalTransactionId":"2000","productId":"com.example.game.coins6","quantity":1,"#
                 + #""environment":"Sandbox","purchasedAt":"2026-03-01T00:00:00.000Z","state":"granted","#
-                + #""safeToFinish":true,"owner":"you","goods":[{"item":"coins","amount":6000}]}],"ignored":["zone"]}"#)
+                + #""safeToFinish":true,"owner":"you","goods":[{"item":"coins","amount":6000}],"#
+                + #""sentence":\#(credited)}],"sentence":\#(credited),"ignored":["zone"]}"#)
         let open = ReceiptAnswer(Self.view(.received), finishing: .held).json
         #expect(open["nextAttemptAt"] == .string("2026-03-01T00:00:10.000Z"))
     }
@@ -139,7 +142,8 @@ import Testing
         guard case .array(let asked)? = ReceiptAnswer(question, finishing: .held).json["transactions"] else { return }
         #expect(
             asked.first?.text
-                == #"{"transactionId":"1","state":"held","reason":"possession_missing","safeToFinish":false}"#)
+                == #"{"transactionId":"1","state":"held","reason":"possession_missing","safeToFinish":false,"#
+                + #""sentence":\#(PlayerSentence(.held, .possessionMissing).json.text)}"#)
         let foreign = Self.view(
             .alreadyGranted,
             [try Self.transaction("1", "already_granted", reason: "owned_by_another_user", isOwn: false)])

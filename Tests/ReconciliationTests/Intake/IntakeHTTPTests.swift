@@ -4,6 +4,7 @@ import Encoding
 import Foundation
 import Purchases
 import Service
+import Support
 import TestServers
 import Testing
 
@@ -308,7 +309,8 @@ import Testing
                     == #"{"transactionId":"t-1","originalTransactionId":"t-1","productId":"com.example.game.coins6","#
                     + #""quantity":1,"environment":"Sandbox","purchasedAt":"2026-03-01T00:00:00.000Z","#
                     + #""state":"granted","safeToFinish":true,"owner":"you","#
-                    + #""goods":[{"item":"coins","amount":6000}]}"#)
+                    + #""goods":[{"item":"coins","amount":6000}],"#
+                    + #""sentence":\#(PlayerSentence(.granted, nil).json.text)}"#)
         }
     }
 
