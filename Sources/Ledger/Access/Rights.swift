@@ -281,6 +281,8 @@ package struct Rights: Sendable {
                         "id", "app_id", "user_id", "order_id", "transaction_id", "kind", "message", "app_version",
                         "details"),
                 ],
+                // Whether a failure was reported between two purchases.
+                .scheduler: [.select("app_id", "user_id", "transaction_id", "kind", "reported_at")],
                 .support: [.select, .update("handled_at")],
             ]),
         table(

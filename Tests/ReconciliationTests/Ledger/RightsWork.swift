@@ -263,7 +263,8 @@ extension RightsTests {
                     try await database.run(
                         Statements.takeDoubleChargeStep, .init(interval: .seconds(60), batch: 10)
                     ).first)
-                let question = Statements.DoubleChargeQuestion(step: step, window: .seconds(60))
+                let question = Statements.DoubleChargeQuestion(
+                    step: step, window: .seconds(60), moment: .seconds(10))
                 #expect(try await database.run(Statements.findDoubleCharges, question) == [])
                 try await database.run(Statements.endDoubleChargeStep, step)
                 try await database.run(
