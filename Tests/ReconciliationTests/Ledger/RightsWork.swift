@@ -303,6 +303,7 @@ extension RightsTests {
                 let span = Statements.ShadowPage(
                     appID: "game", from: .distantPast, through: .distantFuture, after: (.distantPast, ""), limit: 1)
                 #expect(try await database.run(Statements.shadowPage, span).count == 1)
+                _ = try await database.run(Statements.grantedPage, span)
                 try await database.run(Statements.undecidedReceipts, "game")
                 #expect(try await repairs.decideOwner("u2", of: "none", appID: "game") == nil)
                 try await lab.settle(try await lab.post(), .purchase("h1", .held(.orderUnknown)))
