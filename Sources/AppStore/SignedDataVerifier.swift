@@ -35,6 +35,14 @@ package final class SignedDataVerifier: Sendable {
         receipts = AppReceiptVerifier(app: app, anchors: anchors, revocation: revocation, now: now)
     }
 
+    /// The names of the roots that the operator gave, beside Apple's own.
+    var givenRoots: [String] { anchors.configured.map { "\($0.subject)" } }
+
+    /// A verifier for the same app that believes Apple's roots alone.
+    func believingAppleAlone() throws -> SignedDataVerifier {
+        SignedDataVerifier(app: app, anchors: try TrustAnchors(rootCertificates: []), now: now)
+    }
+
     /// The certificates that this app relies on: the roots it was given, and the chains of recent data, receipts
     /// included.
     package var certificatesInUse: [CertificateInUse] {
