@@ -75,6 +75,7 @@ let package = Package(
         .systemLibrary(name: "CLibPQ", pkgConfig: "libpq", providers: [.apt(["libpq-dev"]), .brew(["libpq"])]),
         .systemLibrary(
             name: "CRabbitMQ", pkgConfig: "librabbitmq", providers: [.apt(["librabbitmq-dev"]), .brew(["rabbitmq-c"])]),
+        .systemLibrary(name: "CZlib", pkgConfig: "zlib", providers: [.apt(["zlib1g-dev"]), .brew(["zlib"])]),
         .target(name: "BlockingIO", swiftSettings: unsafeC),
         .target(
             name: "Postgres", dependencies: ["BlockingIO", "CLibPQ", log, metrics, deque],
@@ -97,10 +98,10 @@ let package = Package(
         .target(
             name: "Service",
             dependencies: [
-                "Caching", "Encoding", "Purchases", "Settings", hummingbird, hummingbirdCore, httpTypes, crypto,
-                lifecycle, log, metrics, coreMetrics, nioCore, nioHTTP1, nioHTTPTypes,
+                "Caching", "Encoding", "Purchases", "Settings", "CZlib", hummingbird, hummingbirdCore, httpTypes, crypto,
+                lifecycle, log, metrics, coreMetrics, deque, nioCore, nioHTTP1, nioHTTPTypes,
             ],
-            swiftSettings: common),
+            swiftSettings: unsafeC),
         .target(
             name: "Ledger",
             dependencies: [
@@ -152,8 +153,8 @@ let package = Package(
             name: "Adversary",
             dependencies: [
                 "FaultProxy", "AppStoreSimulator", "Encoding", "Purchases", "AppStore", "Settings", "Service", "Ledger",
-                "WorkQueue", "Support", "Postgres", "RabbitMQ", httpClient, histogram, x509, crypto, cryptoExtras, log,
-                lifecycle, nioCore, nioHTTP1,
+                "WorkQueue", "Support", "Intake", "Postgres", "RabbitMQ", httpClient, histogram, x509, crypto,
+                cryptoExtras, log, lifecycle, nioCore, nioHTTP1,
             ],
             swiftSettings: common),
         .target(

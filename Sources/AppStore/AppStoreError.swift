@@ -57,8 +57,8 @@ package enum AppStoreError: Error, Hashable, Sendable, CustomStringConvertible {
         }
     }
 
-    /// The case alone, for metrics. A code of the API that is not in our table has a label of its own, to be alerted
-    /// on.
+    /// The case alone, for metrics. A code or a status that Apple does not document has a label of its own, to be
+    /// alerted on; so has a status that says that our request was wrong.
     package var label: String {
         switch self {
         case .timedOut: "timed_out"
@@ -71,10 +71,21 @@ package enum AppStoreError: Error, Hashable, Sendable, CustomStringConvertible {
         case .hostDown: "host_down"
         case .halted: "halted"
         case .unauthorized: "unauthorized"
-        case .receiptStatus: "receipt_status"
+        case .receiptStatus(let code, _): Self.isExpected(code) ? "receipt_status" : "receipt_status_unknown"
         case .api(let code, _): code.meaning == .unknown ? "api_unknown" : "api"
         case .credentialsMissing: "credentials_missing"
         case .environmentNotServed: "environment_not_served"
+        }
+    }
+}
+
+extension AppStoreError {
+    /// Whether verifyReceipt may answer this status to a request as we make it (AppleFacts 5.2). 21000 and 21001 speak
+    /// of the request, not of the receipt.
+    fileprivate static func isExpected(_ receiptStatus: Int) -> Bool {
+        switch receiptStatus {
+        case 21002...21010, 21100...21199: true
+        default: false
         }
     }
 }

@@ -1,4 +1,5 @@
 import AsyncHTTPClient
+import Encoding
 package import Foundation
 import NIOCore
 import NIOHTTP1
@@ -21,12 +22,21 @@ struct AppStoreHTTP: Sendable {
         self.now = now
     }
 
-    /// Bytes of an answer: a bound on memory, far above what a receipt lists.
+    /// Bytes of an answer of the App Store Server API: a bound on memory, far above what a page lists.
     static let answerLimit = 8 * 1024 * 1024
+    /// Bytes of verifyReceipt's answer, which lists each purchase of a receipt twice, in more words than the receipt, and
+    /// holds a newer receipt: several times the receipt's size.
+    static let receiptAnswerLimit = 48 * 1024 * 1024
 
     struct Answer: Sendable {
         let status: Int
         let body: [UInt8]
+
+        /// The body, read as a JSON object. Nil: it is none. A byte order mark before it is passed over (F16).
+        var object: [String: JSON]? {
+            let mark: [UInt8] = [0xEF, 0xBB, 0xBF]
+            return try? JSON(parsing: body.starts(with: mark) ? Array(body[mark.count...]) : body).object
+        }
     }
 
     /// The result that was read from an answer, and the code for the record.
@@ -53,7 +63,8 @@ struct AppStoreHTTP: Sendable {
         let status: Int?
         let read: Reading<Value>
         do throws(NoAnswer) {
-            let answer = try await answer(to: request, by: start + timeout)
+            let limit = host.service == .verifyReceipt ? Self.receiptAnswerLimit : Self.answerLimit
+            let answer = try await answer(to: request, by: start + timeout, upTo: limit)
             status = answer.status
             read = reading(answer)
         } catch {
@@ -76,7 +87,7 @@ struct AppStoreHTTP: Sendable {
 
     /// The answer that arrives by `deadline`, with a body of at most `limit` bytes.
     func answer(
-        to request: HTTPClientRequest, by deadline: ContinuousClock.Instant, upTo limit: Int = answerLimit
+        to request: HTTPClientRequest, by deadline: ContinuousClock.Instant, upTo limit: Int
     ) async throws(NoAnswer) -> Answer {
         let response: HTTPClientResponse
         do {

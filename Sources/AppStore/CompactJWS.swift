@@ -29,7 +29,7 @@ package struct CompactJWS: Sendable {
         self.signedBytes = bytes[..<parts.payload.endIndex]
     }
 
-    /// The payload of what may be a broken JWS, for people to look at.
+    /// The payload of what may be a broken JWS, for people to look at and for look-ups: nothing in it is believed.
     package static func unverifiedPayload(of text: String) -> [String: JSON]? {
         guard text.utf8.count <= sizeLimit, let parts = split(Array(text.utf8)) else { return nil }
         return object(parts.payload)

@@ -13,11 +13,13 @@ package struct Inspection: Sendable {
     /// nil if the data is Apple's, about this app.
     package let reason: VerificationFailure.Reason?
     /// What a person should know beside the reason.
-    package let note: String?
+    package private(set) var note: String?
     /// As decoded, believed or not.
     let payload: [String: JSON]?
     /// Decoded payloads of the signed data inside a notification, by field.
     let nested: [String: JSON]
+    /// Of valid data that Apple did not sign: the names of the given roots, one of which did.
+    private(set) var givenRoots: [String] = []
 
     package var isValid: Bool { reason == nil }
 
@@ -28,6 +30,37 @@ package struct Inspection: Sendable {
     ///   - date: judges certificates at this time instead of the signing date.
     package static func inspect(
         _ data: [UInt8], with verifier: SignedDataVerifier, kind: Kind? = nil, at date: Date? = nil
+    ) async -> Inspection {
+        var inspection = await judged(data, with: verifier, kind: kind, at: date)
+        if inspection.isValid {
+            // Data of a simulator is valid below a root that was given, and is not Apple's.
+            if !verifier.givenRoots.isEmpty, let apples = try? verifier.believingAppleAlone(),
+                await !judged(data, with: apples, kind: kind, at: date).isValid
+            {
+                inspection.givenRoots = verifier.givenRoots
+            }
+        } else if inspection.note == nil, [.malformed, .signature].contains(inspection.reason) {
+            inspection.note = cut(String(decoding: trimmed(data), as: UTF8.self))
+        }
+        return inspection
+    }
+
+    /// Characters of a signature by ES256 in base64url: 64 bytes.
+    private static let signatureCharacters = 86
+
+    /// How a JWS was cut off; nil: it is whole, or no JWS.
+    private static func cut(_ text: String) -> String? {
+        // Base64url of `{"`, with which every header begins.
+        guard text.hasPrefix("eyJ") else { return nil }
+        let parts = text.split(separator: ".", omittingEmptySubsequences: false)
+        if parts.count < 3 { return "a JWS that was cut off: \(parts.count) of its 3 parts are there" }
+        let count = parts[2].utf8.count
+        guard parts.count == 3, count < signatureCharacters else { return nil }
+        return "a JWS that was cut off: \(count) of the \(signatureCharacters) characters of its signature are there"
+    }
+
+    private static func judged(
+        _ data: [UInt8], with verifier: SignedDataVerifier, kind: Kind?, at date: Date?
     ) async -> Inspection {
         if kind == .receipt || kind == nil && isReceipt(data) {
             return await receipt(data, with: verifier, at: date)
@@ -50,14 +83,15 @@ package struct Inspection: Sendable {
             nested: signedData == .notification ? payload.map(nestedPayloads) ?? [:] : [:])
     }
 
-    /// `{"valid": bool, "kind": …, "reason": …, "payload": …}` with sorted keys: `reason` is null if valid,
-    /// `payload` is there if it could be decoded, `nested` for notifications that hold signed data.
+    /// `{"valid": bool, "kind": …, "reason": …, "payload": …}` with sorted keys: `reason` is null if valid, `root` is
+    /// there if valid (`apple` or `given`), `payload` is there if it could be decoded, `nested` for notifications that hold signed data.
     package var json: [UInt8] {
         var members: [String: JSON] = [
             "valid": .bool(isValid),
             "kind": .string(kind.rawValue),
             "reason": reason.map { .string($0.rawValue) } ?? .null,
         ]
+        if isValid { members["root"] = .string(givenRoots.isEmpty ? "apple" : "given") }
         if let note { members["note"] = .string(note) }
         if let payload { members["payload"] = .object(payload) }
         if !nested.isEmpty { members["nested"] = .object(nested) }
@@ -95,12 +129,13 @@ package struct Inspection: Sendable {
     private static func signedData(
         in notification: [String: JSON]
     ) -> [(field: String, jws: String, kind: SignedDataKind)] {
+        let notification = AppleFields(notification, counts: false)
         guard let subject = try? SignedNotification.subject(of: notification) else { return [] }
-        let fields: [(String, SignedDataKind)] = [
+        let fields: [(AppleField, SignedDataKind)] = [
             ("signedTransactionInfo", .transaction), ("signedRenewalInfo", .renewalInfo),
             ("signedAppTransactionInfo", .appTransaction),
         ]
-        return fields.compactMap { field, kind in subject[field]?.string.map { (field, $0, kind) } }
+        return fields.compactMap { field, kind in subject.string(field).map { (field.name, $0, kind) } }
     }
 
     private static func nestedPayloads(of notification: [String: JSON]) -> [String: JSON] {

@@ -20,7 +20,11 @@ extension Inspection {
     }
 
     private var verdict: String {
-        guard let reason else { return "valid. This is Apple's word about this app." }
+        guard let reason else {
+            if givenRoots.isEmpty { return "valid. This is Apple's word about this app." }
+            return "valid, but not Apple's word: it was signed below a root that was given ("
+                + "\(givenRoots.map(FieldList.visible).joined(separator: " or ")))."
+        }
         return "not valid (\(reason.rawValue)). \(reason.words)"
     }
 }
@@ -176,7 +180,7 @@ private struct FieldList {
     private static let timeRange = -62_135_596_800.0...253_402_300_799.0
 
     /// The text with control characters replaced: a terminal would obey them, and the data may be a stranger's.
-    private static func visible(_ text: String) -> String {
+    static func visible(_ text: String) -> String {
         String(
             String.UnicodeScalarView(
                 text.unicodeScalars.map { scalar in

@@ -19,16 +19,17 @@ package struct SignedAppTransaction: Sendable, Hashable {
     package var versionExternalIdentifier: Int64?
 
     package init(_ payload: [String: JSON]) throws(FieldMismatch) {
-        environment = StoreEnvironment(rawValue: try payload.required("receiptType"))
-        appAppleId = try payload.int64("appAppleId")
-        bundleId = try payload.required("bundleId")
-        appTransactionId = try payload.string("appTransactionId")
-        applicationVersion = try payload.string("applicationVersion")
-        originalApplicationVersion = try payload.string("originalApplicationVersion")
-        originalPlatform = try payload.string("originalPlatform")
-        originalPurchaseDate = try payload.date("originalPurchaseDate")
-        receiptCreationDate = try payload.date("receiptCreationDate")
-        preorderDate = try? payload.date("preorderDate")
-        versionExternalIdentifier = try? payload.int64("versionExternalIdentifier")
+        let fields = AppleFields(payload)
+        environment = StoreEnvironment(rawValue: try fields.required("receiptType"))
+        appAppleId = fields.int64("appAppleId")
+        bundleId = try fields.required("bundleId")
+        appTransactionId = fields.string("appTransactionId")
+        applicationVersion = fields.string("applicationVersion")
+        originalApplicationVersion = fields.string("originalApplicationVersion")
+        originalPlatform = fields.string("originalPlatform")
+        originalPurchaseDate = fields.date("originalPurchaseDate")
+        receiptCreationDate = fields.date("receiptCreationDate")
+        preorderDate = fields.date("preorderDate")
+        versionExternalIdentifier = fields.int64("versionExternalIdentifier")
     }
 }

@@ -35,6 +35,14 @@ package final class SignedDataVerifier: Sendable {
         receipts = AppReceiptVerifier(app: app, anchors: anchors, revocation: revocation, now: now)
     }
 
+    /// The names of the roots that the operator gave, beside Apple's own.
+    var givenRoots: [String] { anchors.configured.map { "\($0.subject)" } }
+
+    /// A verifier for the same app that believes Apple's roots alone.
+    func believingAppleAlone() throws -> SignedDataVerifier {
+        SignedDataVerifier(app: app, anchors: try TrustAnchors(rootCertificates: []), now: now)
+    }
+
     /// The certificates that this app relies on: the roots it was given, and the chains of recent data, receipts
     /// included.
     package var certificatesInUse: [CertificateInUse] {
@@ -56,7 +64,8 @@ package final class SignedDataVerifier: Sendable {
     package func transaction(
         _ jws: String, at date: Date? = nil
     ) async throws(VerificationFailure) -> SignedTransaction {
-        try Self.decoded(try await payload(of: jws, as: .transaction, at: date), SignedTransaction.init)
+        try Self.decoded(
+            try await payload(of: jws, as: .transaction, at: date), of: .transaction, SignedTransaction.init)
     }
 
     /// Verifies signed renewal info (JWSRenewalInfo).
@@ -105,7 +114,7 @@ package final class SignedDataVerifier: Sendable {
         if !isExemptFromSignature(identity) {
             try await verifySignature(of: jws, identity: identity, at: date ?? identity.signedDate ?? now())
         }
-        try check(identity)
+        try check(identity, of: jws.payload, as: kind)
         return jws.payload
     }
 
@@ -160,23 +169,35 @@ package final class SignedDataVerifier: Sendable {
     }
 
     /// The app first, then the environment, as the official libraries do (AppleFacts 1.2, step 11).
-    private func check(_ identity: SignedDataIdentity) throws(VerificationFailure) {
+    ///
+    /// What a transaction does not say is unknown, not wrong: the caller finds its environment elsewhere (F23).
+    private func check(
+        _ identity: SignedDataIdentity, of payload: [String: JSON], as kind: SignedDataKind
+    ) throws(VerificationFailure) {
+        if kind == .transaction, identity.bundleId == nil, kind.isLike(payload) {
+            throw VerificationFailure(.malformed, isGenuine: true)
+        }
         if identity.namesApp {
-            guard identity.bundleId == app.bundleId else { throw VerificationFailure(.wrongApp) }
+            guard app.admits(identity.bundleId) else { throw VerificationFailure(.wrongApp) }
         }
         if identity.namesAppAppleId && identity.environment == .production {
             guard let expected = app.appAppleId, identity.appAppleId == expected else {
                 throw VerificationFailure(.wrongApp)
             }
         }
+        if identity.environment == nil, kind == .transaction || kind == .renewalInfo, kind.isLike(payload) { return }
         guard let environment = identity.environment, app.environments.contains(environment) else {
             throw VerificationFailure(.wrongEnvironment)
         }
     }
 
+    /// - Parameter kind: of a payload that was verified; nil before that.
     private static func decoded<Model>(
-        _ payload: [String: JSON], _ decode: ([String: JSON]) throws(FieldMismatch) -> Model
+        _ payload: [String: JSON], of kind: SignedDataKind? = nil,
+        _ decode: ([String: JSON]) throws(FieldMismatch) -> Model
     ) throws(VerificationFailure) -> Model {
-        do { return try decode(payload) } catch { throw VerificationFailure(.malformed) }
+        do { return try decode(payload) } catch {
+            throw VerificationFailure(.malformed, isGenuine: kind.map { $0.isLike(payload) } ?? false)
+        }
     }
 }

@@ -29,37 +29,38 @@ package struct SignedNotification: Sendable, Hashable {
     package internal(set) var appTransaction: SignedAppTransaction?
 
     package init(_ payload: [String: JSON]) throws(FieldMismatch) {
-        let subject = try Self.subject(of: payload)
-        notificationType = try payload.required("notificationType")
-        subtype = try payload.string("subtype")
-        notificationUUID = try payload.required("notificationUUID")
-        version = try payload.string("version")
-        signedDate = try payload.date("signedDate")
-        bundleId = try subject?.string("bundleId")
-        appAppleId = try subject?.int64("appAppleId")
-        environment = try Self.environment(of: payload)
-        status = try subject?.int("status")
-        consumptionRequestReason = try subject?.string("consumptionRequestReason")
-        signedTransactionInfo = try subject?.string("signedTransactionInfo")
-        signedRenewalInfo = try subject?.string("signedRenewalInfo")
-        signedAppTransactionInfo = try subject?.string("signedAppTransactionInfo")
+        let fields = AppleFields(payload)
+        let subject = try Self.subject(of: fields)
+        notificationType = try fields.required("notificationType")
+        subtype = fields.string("subtype")
+        notificationUUID = try fields.required("notificationUUID")
+        version = fields.string("version")
+        signedDate = fields.date("signedDate")
+        bundleId = subject?.string("bundleId")
+        appAppleId = subject?.int64("appAppleId")
+        environment = try Self.environment(of: fields)
+        status = subject?.int("status")
+        consumptionRequestReason = subject?.string("consumptionRequestReason")
+        signedTransactionInfo = subject?.string("signedTransactionInfo")
+        signedRenewalInfo = subject?.string("signedRenewalInfo")
+        signedAppTransactionInfo = subject?.string("signedAppTransactionInfo")
     }
 
     /// What the notification is about: the first present of four (AppleFacts 1.2, step 11).
-    static func subject(of payload: [String: JSON]) throws(FieldMismatch) -> [String: JSON]? {
-        for key in ["data", "summary", purchaseToken, "appData"] {
-            if let subject = try payload.object(key) { return subject }
+    static func subject(of payload: AppleFields) throws(FieldMismatch) -> AppleFields? {
+        for field in ["data", "summary", purchaseToken, "appData"] as [AppleField] {
+            if let subject = payload.object(field) { return subject }
+            guard payload.isSilent(field) else { throw FieldMismatch() }
         }
         return nil
     }
 
     /// An external purchase token names no environment; its id tells (AppleFacts 1.2, step 11).
-    static func environment(of payload: [String: JSON]) throws(FieldMismatch) -> StoreEnvironment? {
-        guard try payload.object("data") == nil, try payload.object("summary") == nil,
-            let token = try payload.object(purchaseToken)
+    static func environment(of payload: AppleFields) throws(FieldMismatch) -> StoreEnvironment? {
+        guard payload.isSilent("data"), payload.isSilent("summary"), let token = payload.object(purchaseToken)
         else { return try subject(of: payload)?.environment("environment") }
         return try token.required("externalPurchaseId").hasPrefix("SANDBOX") ? .sandbox : .production
     }
 
-    private static let purchaseToken = "externalPurchaseToken"
+    private static let purchaseToken: AppleField = "externalPurchaseToken"
 }

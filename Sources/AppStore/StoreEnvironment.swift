@@ -15,6 +15,19 @@ package struct StoreEnvironment: RawRepresentable, Hashable, Sendable, Codable, 
     /// StoreKitTest: never signed by Apple.
     package static let localTesting = StoreEnvironment(rawValue: "LocalTesting")
 
+    static let ofApple: Set<StoreEnvironment> = [.production, .sandbox]
+
+    /// The environment of a receipt's type. Nil: an unknown type, or none.
+    init?(receiptType: String?) {
+        switch receiptType {
+        case "Production", "ProductionVPP": self = .production
+        case "ProductionSandbox", "ProductionVPPSandbox": self = .sandbox
+        case "Xcode": self = .xcode
+        case "LocalTesting": self = .localTesting
+        default: return nil
+        }
+    }
+
     package var description: String { rawValue }
 
     /// Xcode signs with a key of its own; nobody can verify such data.

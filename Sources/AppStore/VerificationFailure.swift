@@ -4,8 +4,14 @@
 /// description names the reason only, never the data.
 package struct VerificationFailure: Error, Hashable, CustomStringConvertible {
     package let reason: Reason
+    /// Whether Apple signed the data, and a field without which it cannot be judged is missing or unreadable. That
+    /// proves nothing against the purchase.
+    package let isGenuine: Bool
 
-    package init(_ reason: Reason) { self.reason = reason }
+    package init(_ reason: Reason, isGenuine: Bool = false) {
+        self.reason = reason
+        self.isGenuine = isGenuine
+    }
 
     /// A responder that does not answer says nothing about the data (P16).
     package var isRetryable: Bool { reason.isRetryable }

@@ -3,17 +3,22 @@ package import Foundation
 
 /// Apple's answer about a genuine legacy receipt: what the receipt lists.
 ///
-/// Source: AppleFacts 5.1. Numbers, booleans and dates are strings there; either spelling is read.
+/// A receipt of iOS 6 style lists one purchase, flat: the receipt itself is the purchase (F1).
+/// Source: AppleFacts 5.1. Numbers, booleans and dates are strings there; ``AppleFields`` reads either spelling.
 package struct VerifiedReceipt: Sendable, Hashable {
     package var environment: StoreEnvironment
-    /// The caller must compare it with the app's; Apple does not.
+    /// The caller must compare it with the app's; Apple does not. Nil: Apple did not say, which is no other app.
     package var bundleId: String?
     package var requestDate: Date?
     package var creationDate: Date?
+    /// The purchase that a receipt of iOS 6 style is; nil for any other receipt.
+    package var purchase: ReceiptEntry?
     /// The snapshot inside the receipt; empty and absent both mean nothing bought, or not yet refreshed.
     package var inApp: [ReceiptEntry]?
-    /// Apple's current knowledge; absent where the receipt has no auto-renewables.
+    /// Apple's current knowledge, of an expired subscription too; absent where the receipt has no auto-renewables.
     package var latestReceiptInfo: [ReceiptEntry]?
+    /// Whether ``latestReceiptInfo`` is a list, which has every period of a subscription. One object is the latest one.
+    private var listsPeriods = true
     /// A newer receipt, base64.
     package var latestReceipt: String?
     /// The calls that led here, in order; the last one succeeded.
@@ -23,23 +28,35 @@ package struct VerifiedReceipt: Sendable, Hashable {
     ///
     /// Auto-renewables come from `latest_receipt_info`, everything else from both. An auto-renewable of `in_app` counts
     /// only if `latest_receipt_info` does not list its subscription at all: old data is better than a lost purchase.
+    /// One object in the list's place leaves out nothing, nor does the purchase that a receipt of iOS 6 style is.
     package var entries: [ReceiptEntry] {
         let latest = latestReceiptInfo ?? []
-        let latestSubscriptions = Set(latest.filter(\.isAutoRenewable).map(\.subscription))
+        let listed = listsPeriods ? latest.filter(\.isAutoRenewable) : []
+        let latestSubscriptions = Set(listed.map(\.subscription))
         let snapshot = (inApp ?? []).filter { !$0.isAutoRenewable || !latestSubscriptions.contains($0.subscription) }
-        return ReceiptEntry.once(latest + snapshot)
+        return ReceiptEntry.once(latest + snapshot + [purchase].compactMap(\.self))
     }
 
     /// - Parameter environment: the environment of the endpoint that answered, for an answer that names none.
-    package init(_ fields: [String: JSON], askedIn environment: StoreEnvironment) throws(FieldMismatch) {
-        guard let receipt = try fields.object("receipt") else { throw FieldMismatch() }
-        self.environment = try fields.environment("environment") ?? environment
-        bundleId = try receipt.lenientString("bundle_id")
-        requestDate = try receipt.lenientDate("request_date_ms")
-        creationDate = try receipt.lenientDate("receipt_creation_date_ms")
-        inApp = try ReceiptEntry.list(receipt["in_app"])
-        latestReceiptInfo = try ReceiptEntry.list(fields["latest_receipt_info"])
-        latestReceipt = try fields.lenientString("latest_receipt")
+    /// - Throws: without a receipt, for a list that cannot be read, and as ``ReceiptEntry``.
+    package init(_ answer: [String: JSON], askedIn environment: StoreEnvironment) throws(FieldMismatch) {
+        let fields = AppleFields(answer, spelling: .text, counts: true)
+        guard let receipt = fields.object("receipt") else { throw FieldMismatch() }
+        let named = fields.environment("environment").flatMap { StoreEnvironment.ofApple.contains($0) ? $0 : nil }
+        self.environment = named ?? StoreEnvironment(receiptType: receipt.string("receipt_type")) ?? environment
+        bundleId = receipt.string("bundle_id") ?? receipt.string("bid")
+        requestDate = receipt.date("request_date_ms") ?? receipt.date("request_date")
+        creationDate = receipt.date("receipt_creation_date_ms") ?? receipt.date("receipt_creation_date")
+        inApp = try ReceiptEntry.list(receipt, "in_app")
+        if !receipt.isSilent("transaction_id") || !receipt.isSilent("product_id") {
+            purchase = try ReceiptEntry(receipt)
+        }
+        latestReceiptInfo = try ReceiptEntry.list(fields, "latest_receipt_info", mayBeOne: true)
+        listsPeriods = fields.isList("latest_receipt_info")
+        if let expired = try ReceiptEntry.list(fields, "latest_expired_receipt_info", mayBeOne: true) {
+            latestReceiptInfo = (latestReceiptInfo ?? []) + expired
+        }
+        latestReceipt = fields.string("latest_receipt") ?? fields.string("latest_expired_receipt")
     }
 }
 
@@ -64,13 +81,18 @@ package struct ReceiptEntry: Sendable, Hashable {
     package var isTrialPeriod: Bool?
     package var isInIntroOfferPeriod: Bool?
     package var promotionalOfferId: String?
+    /// In `latest_receipt_info` only: the purchase was made with an offer code of this name.
+    package var offerCodeRefName: String?
     package var subscriptionGroupIdentifier: String?
     /// 0 non-consumable, 1 consumable, 2 non-renewing, 3 auto-renewable; only in a receipt that was read here, and
     /// undocumented (AppleFacts 6.3, 1707).
     package var productType: Int?
 
+    /// Whether Apple names an end or a billing event, also where nobody can read it.
+    private var namesPeriod = false
+
     /// Only an auto-renewable has a billing event or an end.
-    package var isAutoRenewable: Bool { expiresDate != nil || webOrderLineItemId != nil }
+    package var isAutoRenewable: Bool { namesPeriod || expiresDate != nil || webOrderLineItemId != nil }
 
     fileprivate var subscription: String { originalTransactionId ?? transactionId }
 
@@ -81,36 +103,39 @@ package struct ReceiptEntry: Sendable, Hashable {
     }
 
     /// An entry without transaction or product id is an error of the whole answer: dropping it would lose a purchase.
-    init(_ fields: [String: JSON]) throws(FieldMismatch) {
-        guard let transactionId = try fields.lenientString("transaction_id"), !transactionId.isEmpty,
-            let productId = try fields.lenientString("product_id"), !productId.isEmpty
-        else { throw FieldMismatch() }
-        self.transactionId = transactionId
-        self.productId = productId
-        quantity = try fields.lenientInt("quantity")
-        originalTransactionId = try fields.lenientString("original_transaction_id")
-        purchaseDate = try fields.lenientDate("purchase_date_ms")
-        originalPurchaseDate = try fields.lenientDate("original_purchase_date_ms")
-        expiresDate = try fields.lenientDate("expires_date_ms")
-        cancellationDate = try fields.lenientDate("cancellation_date_ms")
-        cancellationReason = try fields.lenientInt("cancellation_reason")
-        webOrderLineItemId = try fields.lenientString("web_order_line_item_id")
-        appAccountToken = try fields.lenientString("app_account_token").flatMap { UUID(uuidString: $0) }
-        ownershipType = try fields.lenientString("in_app_ownership_type")
-        isUpgraded = fields.lenientBool("is_upgraded")
-        isTrialPeriod = fields.lenientBool("is_trial_period")
-        isInIntroOfferPeriod = fields.lenientBool("is_in_intro_offer_period")
-        promotionalOfferId = try fields.lenientString("promotional_offer_id")
-        subscriptionGroupIdentifier = try fields.lenientString("subscription_group_identifier")
+    /// So is an end by Apple at a date that cannot be read.
+    init(_ fields: AppleFields) throws(FieldMismatch) {
+        transactionId = try fields.required("transaction_id")
+        productId = try fields.required("product_id")
+        quantity = fields.int("quantity")
+        originalTransactionId = fields.string("original_transaction_id")
+        purchaseDate =
+            fields.date("purchase_date_ms") ?? fields.date("purchase_date") ?? fields.date("purchase_date_pst")
+        originalPurchaseDate = fields.date("original_purchase_date_ms") ?? fields.date("original_purchase_date")
+        expiresDate = Self.ends.lazy.compactMap { fields.date($0) }.first
+        cancellationDate = try fields.dateOfEnd("cancellation_date_ms", "cancellation_date", "cancellation_date_pst")
+        cancellationReason = fields.int("cancellation_reason")
+        webOrderLineItemId = fields.string("web_order_line_item_id")
+        namesPeriod = Self.ends.contains { !fields.isSilent($0) } || !fields.isSilent("web_order_line_item_id")
+        appAccountToken = fields.uuid("app_account_token")
+        ownershipType = fields.string("in_app_ownership_type")
+        isUpgraded = fields.bool("is_upgraded")
+        isTrialPeriod = fields.bool("is_trial_period")
+        isInIntroOfferPeriod = fields.bool("is_in_intro_offer_period")
+        promotionalOfferId = fields.string("promotional_offer_id")
+        offerCodeRefName = fields.string("offer_code_ref_name")
+        subscriptionGroupIdentifier = fields.string("subscription_group_identifier")
     }
 
-    static func list(_ value: JSON?) throws(FieldMismatch) -> [ReceiptEntry]? {
-        guard let value, value != .null else { return nil }
-        guard let elements = value.array else { throw FieldMismatch() }
-        return try elements.map { (element) throws(FieldMismatch) in
-            guard let fields = element.object else { throw FieldMismatch() }
-            return try ReceiptEntry(fields)
-        }
+    /// Where the end of a period may stand. In a receipt of iOS 6 style, `expires_date` holds milliseconds.
+    private static let ends: [AppleField] = [
+        "expires_date_ms", "expires_date", "expires_date_formatted", "expires_date_pst",
+    ]
+
+    static func list(
+        _ fields: AppleFields, _ name: AppleField, mayBeOne: Bool = false
+    ) throws(FieldMismatch) -> [ReceiptEntry]? {
+        try fields.list(name, mayBeOne: mayBeOne)?.map { (entry) throws(FieldMismatch) in try ReceiptEntry(entry) }
     }
 
     /// Every purchase once, by transaction id, in an order that does not depend on Apple's.
@@ -134,37 +159,5 @@ package struct ReceiptEntry: Sendable, Hashable {
             )
         }
         return rank(other) > rank(one) ? other : one
-    }
-}
-
-/// verifyReceipt's habits: a number or its string, and booleans as `true`, `"true"`, `1` or `"1"`.
-extension [String: JSON] {
-    func lenientString(_ key: String) throws(FieldMismatch) -> String? {
-        if case .integer(let number) = self[key] { return String(number) }
-        return try string(key)
-    }
-
-    package func lenientInt(_ key: String) throws(FieldMismatch) -> Int? {
-        guard case .string(let text) = self[key] else { return try int(key) }
-        guard !text.isEmpty else { return nil }
-        guard let number = Int(text) else { throw FieldMismatch() }
-        return number
-    }
-
-    func lenientDate(_ key: String) throws(FieldMismatch) -> Date? {
-        guard case .string(let text) = self[key] else { return try date(key) }
-        guard !text.isEmpty else { return nil }
-        guard let milliseconds = Double(text) else { throw FieldMismatch() }
-        return try KnownTime.date(milliseconds / 1000)
-    }
-
-    /// nil for anything else: no decision of ours hangs on these.
-    func lenientBool(_ key: String) -> Bool? {
-        switch self[key] {
-        case .bool(let flag): flag
-        case .integer(1), .string("1"), .string("true"): true
-        case .integer(0), .string("0"), .string("false"): false
-        default: nil
-        }
     }
 }

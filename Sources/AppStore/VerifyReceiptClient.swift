@@ -98,24 +98,32 @@ package struct VerifyReceiptClient: Sendable {
         request.body = .bytes(JSON.object(fields).bytes)
 
         return try await http.call(AppleHost(.verifyReceipt, environment), nil, request) { answer in
-            guard (200..<300).contains(answer.status) else {
-                return .init(code: nil, result: .failure(.httpStatus(answer.status)))
-            }
-            do {
-                let fields = try JSON(parsing: answer.body).object ?? [:]
-                guard let status = try fields.lenientInt("status") else {
-                    return .init(code: nil, result: .failure(.garbage))
-                }
-                let code = Int64(status)
-                guard status == 0 else {
-                    let retryable = fields.lenientBool("is_retryable") ?? fields.lenientBool("is-retryable")
-                    return .init(code: code, result: .failure(.receiptStatus(code: status, retryable: retryable)))
-                }
-                let verified = try? VerifiedReceipt(fields, askedIn: environment)
-                return .init(code: code, result: verified.map { .success($0) } ?? .failure(.garbage))
-            } catch {
-                return .init(code: nil, result: .failure(.garbage))
-            }
+            Self.reading(answer, askedIn: environment)
         }
+    }
+
+    /// Genuine, but the subscription expired: only for receipts of iOS 6 style (AppleFacts 5.2).
+    private static let expired = 21006
+
+    static func reading(
+        _ answer: AppStoreHTTP.Answer, askedIn environment: StoreEnvironment
+    ) -> AppStoreHTTP.Reading<VerifiedReceipt> {
+        guard (200..<300).contains(answer.status) else {
+            return .init(code: nil, result: .failure(.httpStatus(answer.status)))
+        }
+        // Apple writes numbers here, unlike in the receipt.
+        guard let object = answer.object, let status = AppleFields(object).int("status") else {
+            return .init(code: nil, result: .failure(.garbage))
+        }
+        let code = Int64(status)
+        if status == 0 || status == expired, let verified = try? VerifiedReceipt(object, askedIn: environment),
+            status == 0 || !verified.entries.isEmpty
+        {
+            return .init(code: code, result: .success(verified))
+        }
+        guard status != 0 else { return .init(code: code, result: .failure(.garbage)) }
+        let fields = AppleFields(object)
+        let retryable = fields.flag("is_retryable") ?? fields.flag("is-retryable")
+        return .init(code: code, result: .failure(.receiptStatus(code: status, retryable: retryable)))
     }
 }

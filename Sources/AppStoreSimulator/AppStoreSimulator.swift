@@ -159,6 +159,9 @@ extension AppStoreSimulator {
         try store.ledger.register(app)
     }
 
+    /// A JWS with the store's own chain over any payload: data that Apple would not write.
+    package func sign(_ payload: [UInt8]) throws(SimulatorError) -> String { try store.sign(payload) }
+
     /// Adds a fault and returns its id.
     @discardableResult
     package func fault(_ request: FaultRequest) throws(ControlError) -> Int { try store.faults.add(request) }

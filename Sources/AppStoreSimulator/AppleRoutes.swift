@@ -18,7 +18,7 @@ struct SimulatorContext: RequestContext {
 /// Apple's endpoints, production and sandbox each below their own path, with the fault script applied.
 struct AppleRoutes: Sendable {
     /// The largest request that is read, in bytes; a longer one is answered 413.
-    static let bodyMax = 8 << 20
+    static let bodyMax = 16 << 20
 
     /// The simulator closes the connection and answers nothing.
     private struct Closed: Error {}

@@ -14,6 +14,8 @@ struct ReceiptContents: Equatable {
     let transactionIds: [String]
     /// True: the answer of verifyReceipt has no `in_app` at all (an empty list is another thing).
     let omitsInApp: Bool
+    /// Further bytes of the opaque value, all zero.
+    var paddingBytes = 0
 }
 
 /// How a receipt is written.
@@ -182,7 +184,10 @@ private struct ReceiptPayload {
         let type = isXcode ? "Xcode" : isSandbox ? "ProductionSandbox" : "Production"
         var attributes = [
             Self.text(0, type), Self.text(2, contents.bundleId), Self.text(3, "1"),
-            Self.attribute(4, (0..<16).map { _ in UInt8.random(in: .min ... .max) }),
+            Self.attribute(
+                4,
+                (0..<16).map { _ in UInt8.random(in: .min ... .max) }
+                    + [UInt8](repeating: 0, count: contents.paddingBytes)),
             Self.attribute(5, (0..<20).map { _ in UInt8.random(in: .min ... .max) }),
             Self.date(12, contents.createdAt), Self.text(19, "1.0"),
         ]

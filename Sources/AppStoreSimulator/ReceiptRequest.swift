@@ -12,9 +12,11 @@ package struct ReceiptRequest: ControlBody, Sendable {
     package var bundleId: String?
     /// Default `sha256`.
     package var receiptStyle: ReceiptStyle?
+    /// Makes the receipt larger, by so many bytes that mean nothing: 0 to 8 MiB.
+    package var paddingBytes: Int?
 
     package enum CodingKeys: String, CodingKey, CaseIterable {
-        case app, environment, transactionIds, omitInApp, bundleId, receiptStyle
+        case app, environment, transactionIds, omitInApp, bundleId, receiptStyle, paddingBytes
     }
 
     package init(app: String, environment: StoreEnvironment? = nil, transactionIds: [String]) {
@@ -28,6 +30,9 @@ package struct ReceiptRequest: ControlBody, Sendable {
         if let bundleId { try SaleRequest.check(bundleId, "bundleId") }
         guard transactionIds.count <= SaleRequest.receiptMax else {
             throw ControlError(field: "transactionIds", "must be at most \(SaleRequest.receiptMax)")
+        }
+        guard (0...8 << 20).contains(paddingBytes ?? 0) else {
+            throw ControlError(field: "paddingBytes", "must be 0 to \(8 << 20)")
         }
     }
 }

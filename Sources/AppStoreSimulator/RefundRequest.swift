@@ -8,9 +8,12 @@ package struct RefundRequest: ControlBody, Sendable {
     package var revocationType: String?
     /// Thousandths of a percent, 0 to 100,000; default: left out.
     package var revocationPercentage: Int?
+    /// True: no money goes back, because another product took the purchase's place. Signed data then marks the upgrade
+    /// and gives no reason; verifyReceipt marks it beside the reason 0.
+    package var isUpgrade: Bool?
 
     package enum CodingKeys: String, CodingKey, CaseIterable {
-        case revocationDate, revocationReason, revocationType, revocationPercentage
+        case revocationDate, revocationReason, revocationType, revocationPercentage, isUpgrade
     }
 
     package init(revocationDate: Int64? = nil, revocationReason: Int? = nil) {
@@ -21,7 +24,8 @@ package struct RefundRequest: ControlBody, Sendable {
     /// Writes the refund into a purchase. `type` replaces the request's own.
     func apply(to purchase: inout Purchase, now: Int64, type: String? = nil) {
         purchase.revocationDate = revocationDate ?? now
-        purchase.revocationReason = revocationReason ?? 0
+        purchase.revocationReason = isUpgrade == true ? nil : revocationReason ?? 0
+        if isUpgrade == true { purchase.isUpgraded = true }
         purchase.revocationType = type ?? revocationType
         purchase.revocationPercentage = type == nil ? revocationPercentage : nil
     }

@@ -25,6 +25,7 @@ package struct SaleRequest: ControlBody, Sendable {
     /// Subscriptions only; default for auto-renewables: 30 days after purchaseDate.
     package var expiresDate: Int64?
     package var subscriptionGroupIdentifier: String?
+    /// Empty: Apple names no billing event.
     package var webOrderLineItemId: String?
     /// `PURCHASED` (default), `FAMILY_SHARED`, `ASSIGNED`.
     package var inAppOwnershipType: String?
@@ -108,8 +109,8 @@ package struct SaleRequest: ControlBody, Sendable {
         try Self.check(productId, "productId")
         for (field, value) in [
             ("subscriptionGroupIdentifier", subscriptionGroupIdentifier), ("storefront", storefront),
-            ("storefrontId", storefrontId), ("currency", currency), ("webOrderLineItemId", webOrderLineItemId),
-            ("customer", customer),
+            ("storefrontId", storefrontId), ("currency", currency), ("customer", customer),
+            ("webOrderLineItemId", webOrderLineItemId.flatMap { $0.isEmpty ? nil : $0 }),
         ] {
             if let value { try Self.check(value, field) }
         }
@@ -192,7 +193,7 @@ package struct SaleRequest: ControlBody, Sendable {
             purchaseDate: purchaseDate,
             originalPurchaseDate: originalPurchaseDate ?? purchaseDate,
             expiresDate: expiresDate ?? (subscription ? purchaseDate + 30 * 86_400_000 : nil),
-            webOrderLineItemId: webOrderLineItemId ?? (subscription ? lineItemId : nil),
+            webOrderLineItemId: webOrderLineItemId.map { $0.isEmpty ? nil : $0 } ?? (subscription ? lineItemId : nil),
             subscriptionGroupIdentifier: subscriptionGroupIdentifier ?? (subscription ? "20000001" : nil),
             inAppOwnershipType: inAppOwnershipType ?? "PURCHASED",
             transactionReason: transactionReason

@@ -43,6 +43,8 @@ struct Storefront: Sendable {
 
     private var signer: TransactionSigner { signing.signer }
 
+    func sign(_ payload: [UInt8]) throws(SimulatorError) -> String { try signer.sign(payload) }
+
     /// Shows certificates that name their responder from now on: only the listener knows the responder's address.
     /// Receipts and forgeries keep certificates that name none.
     func nameResponder(_ url: String) throws(SimulatorError) {
@@ -132,7 +134,8 @@ struct Storefront: Sendable {
         }
         return try receipt(
             for: request.bundleId ?? ledger.bundleId(of: request.app), request.environment ?? .production,
-            request.transactionIds, omitsInApp: request.omitInApp ?? false, style: request.receiptStyle)
+            request.transactionIds, omitsInApp: request.omitInApp ?? false, paddingBytes: request.paddingBytes ?? 0,
+            style: request.receiptStyle)
     }
 
     /// A signed transaction of the purchase as it is now.
@@ -184,12 +187,13 @@ struct Storefront: Sendable {
         _ environment: StoreEnvironment,
         _ ids: [String],
         omitsInApp: Bool = false,
+        paddingBytes: Int = 0,
         style: ReceiptStyle? = nil
     ) throws(ControlError) -> String {
         do {
             let contents = ReceiptContents(
                 bundleId: bundleId, environment: environment, createdAt: AppleDate.now, transactionIds: ids,
-                omitsInApp: omitsInApp)
+                omitsInApp: omitsInApp, paddingBytes: paddingBytes)
             return try receipts.seal(contents, ids.compactMap { ledger.purchase($0) }, style: style ?? .sha256)
         } catch {
             throw ControlError(status: 503, error.description)

@@ -30,6 +30,9 @@ struct VerifyReceiptAnswer {
                             element.field(
                                 "subscription_group_identifier", ifPresent: purchase.subscriptionGroupIdentifier)
                             if purchase.isUpgraded == true { element.field("is_upgraded", "true") }
+                            if purchase.offerType == 3 {
+                                element.field("offer_code_ref_name", ifPresent: purchase.offerIdentifier)
+                            }
                         }
                     }
                 })
@@ -90,6 +93,7 @@ struct VerifyReceiptAnswer {
         json.field("web_order_line_item_id", ifPresent: purchase.webOrderLineItemId)
         json.field("is_trial_period", "false")
         if purchase.type == .autoRenewable { json.field("is_in_intro_offer_period", "false") }
+        if purchase.offerType == 2 { json.field("promotional_offer_id", ifPresent: purchase.offerIdentifier) }
         json.field("in_app_ownership_type", purchase.inAppOwnershipType)
         if let revocationDate = purchase.revocationDate {
             writeDate("cancellation_date", revocationDate, &json)

@@ -16,7 +16,10 @@ package struct AppServices: Sendable {
     /// Nil without a `verifyReceipt` section.
     package let receipts: VerifyReceiptClient?
     /// Nil without a `serverApi` section.
-    package let serverAPI: ServerAPIClient?
+    package private(set) var serverAPI: ServerAPIClient?
+    /// The clients of the app's other bundle ids. Apple answers about a purchase only to a token with the bundle id
+    /// that sold it.
+    private var serverAPIOfAlias: [String: ServerAPIClient] = [:]
     /// A short hash of the key or secret for each service, so that a halt does not apply to a corrected one.
     package let credentialHashes: [ServiceCall.Service: String]
 
@@ -64,15 +67,29 @@ package struct AppServices: Sendable {
             if let url = section.sandboxURL { credentials.sandboxURL = url }
             do {
                 serverAPI = try await ServerAPIClient(http: http, credentials: credentials, timeout: callLimit)
+                for alias in configuration.identity.bundleIdAliases {
+                    credentials.bundleId = alias
+                    serverAPIOfAlias[alias] = try await ServerAPIClient(
+                        http: http, credentials: credentials, timeout: callLimit)
+                }
             } catch {
                 throw ConfigurationError(
                     key: "\(configuration.id).serverApi.privateKeyFile", problem: "is no P-256 key in PKCS#8 PEM")
             }
             hashes[.serverApi] = Self.hash("\(section.issuerID) \(section.keyID) \(section.privateKeyPEM)")
-        } else {
-            serverAPI = nil
         }
         credentialHashes = hashes
+    }
+
+    /// The same app, asking Apple about purchases of each alias.
+    package var otherBuilds: [AppServices] { identity.bundleIdAliases.map { speaking(for: $0) } }
+
+    /// The same app, asking Apple about purchases of this bundle id.
+    package func speaking(for bundleID: String?) -> AppServices {
+        guard let bundleID, let client = serverAPIOfAlias[bundleID] else { return self }
+        var app = self
+        app.serverAPI = client
+        return app
     }
 
     private static func hash(_ secret: String) -> String {

@@ -28,8 +28,9 @@ extension Fate {
             case 21004: .halt(.halted)
             case 21010: .reject(.accountNotFound)
             case 21100...21199: retryable == false ? .reject(.appleRefused) : .retry(.appleAnswer)
-            // 21002 also means temporary trouble; 21000 and 21001 are our bug, 21006 has no entries we may grant;
-            // 21007 and 21008 come here only when Apple contradicts itself; the rest is not in our table.
+            // 21002 also means temporary trouble. 21000 and 21001 speak of our request, not of the receipt. 21006 comes
+            // here only if Apple left out the purchases. 21007 and 21008 come here only when Apple contradicts itself.
+            // The rest is not in our table, and no proof of anything.
             default: .retry(.appleAnswer)
             }
     }

@@ -1,5 +1,6 @@
 package import ArgumentParser
 import Foundation
+import Glibc
 
 /// What a person sees: results on standard output, everything else on standard error. Nothing is buffered, so a line is
 /// in a log file as soon as the command has written it.
@@ -12,6 +13,32 @@ package enum Terminal {
 
     package static func tell(_ text: String) {
         try? FileHandle.standardError.write(contentsOf: Data("\(text)\n".utf8))
+    }
+
+    /// Asks the person at the terminal; everything but `y` and `yes` is no. Nil: standard input is no terminal, so there
+    /// is nobody to ask.
+    package static func confirms(_ question: String) -> Bool? {
+        guard isatty(FileHandle.standardInput.fileDescriptor) == 1 else { return nil }
+        try? FileHandle.standardError.write(contentsOf: Data("\(question) [y/N] ".utf8))
+        return ["y", "yes"].contains(readLine()?.lowercased())
+    }
+}
+
+/// One line on the terminal's standard error that tells how far a long command has come. Where standard error is no
+/// terminal, nothing is written.
+package struct TerminalProgress {
+    private let isTerminal = isatty(FileHandle.standardError.fileDescriptor) == 1
+
+    package init() {}
+
+    package func show(_ text: String) { write("\r\u{1B}[K\(text)") }
+
+    /// Takes the line away, before a result is shown or when the command ends.
+    package func clear() { write("\r\u{1B}[K") }
+
+    private func write(_ text: String) {
+        guard isTerminal else { return }
+        try? FileHandle.standardError.write(contentsOf: Data(text.utf8))
     }
 }
 

@@ -1,7 +1,7 @@
 /// Reads the tokens of one JSON text by RFC 8259, from bytes that nobody vouches for yet.
 ///
 /// ``JSON`` and ``JSONValue`` are read with it. They judge depth, keys and the size of numbers. Each token takes linear
-/// time.
+/// time. A byte order mark before the text is passed over, as section 8.1 allows.
 struct JSONReader {
     private let bytes: [UInt8]
     var position = 0
@@ -11,7 +11,10 @@ struct JSONReader {
     init(_ bytes: [UInt8], takesZero: Bool) {
         self.bytes = bytes
         self.takesZero = takesZero
+        if bytes.starts(with: Self.byteOrderMark) { position = Self.byteOrderMark.count }
     }
+
+    private static let byteOrderMark: [UInt8] = [0xEF, 0xBB, 0xBF]
 
     /// The next byte after white space, which the reader does not take.
     mutating func next() throws(JSONError.Kind) -> UInt8 {

@@ -24,6 +24,9 @@ public enum JSONValue: Sendable, Equatable {
 
     /// Arrays and objects inside one another.
     public static let depthMax = 32
+    /// Values of one document, a bound on memory: each takes some 40 bytes, and a comma and a digit in the text. Apple's
+    /// own answers have a value for each 40 bytes, so 8 MiB of them fit.
+    public static let valuesMax = 250_000
     /// The longest number as text; a double needs 24.
     public static let numberBytesMax = 64
     /// 1e400 is no double and 1e200000 no numeric; the numbers that clients mean are far smaller.
@@ -47,6 +50,8 @@ public struct JSONError: Error, Equatable {
         case zeroCharacter
         case depth
         case number
+        /// More than `valuesMax` values.
+        case count
     }
 
     public let kind: Kind
@@ -109,6 +114,7 @@ private struct JSONParser {
     /// The entries of the last such list.
     private(set) var entries: [Result<JSONValue, JSONError>] = []
     private var isInEntry = false
+    private var values = 0
 
     init(_ bytes: [UInt8], list: String? = nil) {
         reader = JSONReader(bytes, takesZero: false)
@@ -122,6 +128,8 @@ private struct JSONParser {
     }
 
     private mutating func value(depth: Int) throws(JSONError.Kind) -> JSONValue {
+        values += 1
+        guard values <= JSONValue.valuesMax else { throw .count }
         switch try reader.next() {
         case UInt8(ascii: "{"):
             guard depth < JSONValue.depthMax else { throw .depth }

@@ -36,11 +36,13 @@ package struct IntakeServer: Service {
     private let tokens: TokenRoutes
     private let installations: InstallationRoutes
     private let merges: MergeRoutes
+    private let payments: PaymentRoutes
     private let reports: ReportRoutes
     private let products: ProductRoutes
     private let events: EventRoutes
     private let explain: ExplainRoutes
     private let purchases: PurchaseRoutes
+    private let waiting: WaitingRoutes
     package let address = ListeningAddress()
 
     /// - Parameters:
@@ -81,12 +83,15 @@ package struct IntakeServer: Service {
         merges = MergeRoutes(
             ledger: ledger, configuration: configuration, authenticator: authenticator, bodies: bodies,
             security: security)
+        payments = PaymentRoutes(
+            ledger: ledger, configuration: configuration, authenticator: authenticator, bodies: bodies)
         reports = ReportRoutes(
             ledger: ledger, configuration: configuration, authenticator: authenticator, bodies: bodies)
         products = ProductRoutes(configuration: configuration, catalogues: catalogues, authenticator: authenticator)
         events = EventRoutes(ledger: ledger, configuration: configuration, authenticator: authenticator, health: health)
         explain = ExplainRoutes(configuration: configuration, authenticator: authenticator, lists: lists)
         purchases = PurchaseRoutes(configuration: configuration, authenticator: authenticator, lists: lists)
+        waiting = WaitingRoutes(configuration: configuration, authenticator: authenticator, lists: lists)
     }
 
     /// Serves until graceful shutdown or cancellation; called once.
@@ -137,11 +142,13 @@ package struct IntakeServer: Service {
         tokens.add(to: router)
         installations.add(to: router)
         merges.add(to: router)
+        payments.add(to: router)
         reports.add(to: router)
         products.add(to: router)
         events.add(to: router)
         explain.add(to: router)
         purchases.add(to: router)
+        waiting.add(to: router)
         if settings.operationsPort == nil { operations.add(to: router, isInside: settings.showsInside) }
     }
 

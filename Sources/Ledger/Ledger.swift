@@ -34,6 +34,7 @@ package final class Ledger: Sendable {
     private let insertions: GroupCommit<[Submission], [StoredSubmission]>
     private let views: GroupCommit<UUID, ReceiptView?>
     private let lines: GroupCommit<SaidLine, SaidResult>
+    private let repeats: GroupCommit<UUID, Void>
     private let fetches: GroupCommit<UUID, StoredReceipt?>
     private let settlements: GroupCommit<Verdict, Settlement?>
     /// Verdicts about many purchases. Each takes as long as a batch of small verdicts, which would otherwise wait
@@ -100,6 +101,13 @@ package final class Ledger: Sendable {
                     try await database.run(Statements.sayLines, lines).map { ($0.index, $0.result) },
                     uniquingKeysWith: { first, _ in first })
                 return lines.indices.map { results[$0] ?? .same }
+            })
+        repeats = GroupCommit(
+            // One writer: two would wait for each other's rows.
+            name: "repeats", writers: 1, pace: .clients, size: { _ in (rows: 1, bytes: 16) },
+            flush: { ids throws(PostgresError) in
+                try await database.run(Statements.countRepeats, ids)
+                return ids.map { _ in }
             })
         fetches = GroupCommit(
             name: "fetches", writers: writers, size: { _ in (rows: 1, bytes: 16) },
@@ -193,6 +201,11 @@ package final class Ledger: Sendable {
         try await submit(SaidLine(submission: submission, linesMax: linesMax), to: lines)
     }
 
+    /// Counts a repeated post of a receipt (S1-32). All repeats that come while a batch is written are one statement.
+    package func countRepeat(_ id: UUID) async throws(LedgerError) {
+        try await submit(id, to: repeats)
+    }
+
     /// A row to be judged; nil where there is none.
     package func fetch(_ id: UUID) async throws(LedgerError) -> StoredReceipt? {
         try await submit(id, to: fetches)
@@ -273,6 +286,7 @@ package final class Ledger: Sendable {
         await insertions.close()
         await views.close()
         await lines.close()
+        await repeats.close()
         await fetches.close()
         await settlements.close()
         await bulkSettlements.close()

@@ -15,6 +15,10 @@ package enum Schema {
         migration(10, "moving_in", PackageResources._010_moving_in_sql),
         migration(11, "sums", PackageResources._011_sums_sql),
         migration(12, "views", PackageResources._012_views_sql),
+        migration(13, "unnamed_posts", PackageResources._013_unnamed_posts_sql),
+        migration(14, "ended_purchases", PackageResources._014_ended_purchases_sql),
+        migration(15, "lookups", PackageResources._015_lookups_sql),
+        migration(16, "other_ways", PackageResources._016_other_ways_sql),
     ]
 
     private static func migration(_ number: Int, _ name: String, _ file: [UInt8]) -> Migration {

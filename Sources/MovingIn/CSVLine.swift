@@ -1,6 +1,7 @@
 /// One record of comma-separated values (RFC 4180). Written by hand: no library that resolves here reads it.
 ///
-/// Fields are separated by commas; a quoted one may hold commas, line ends and, doubled, quotes. A quote inside an unquoted
+/// Fields are separated by commas, or by the semicolons or tabs that spreadsheets write instead; a quoted one may hold
+/// separators, line ends and, doubled, quotes. A quote inside an unquoted
 /// field, and text after a closing quote, are errors and not a guess.
 enum CSVLine {
     enum Reading: Equatable {
@@ -11,10 +12,11 @@ enum CSVLine {
     }
 
     private static let quote = UInt8(ascii: "\"")
-    private static let comma = UInt8(ascii: ",")
+    /// The separators that a file may have, the usual one first.
+    static let separators = [UInt8(ascii: ","), UInt8(ascii: ";"), UInt8(ascii: "\t")]
 
     /// - Parameter bytes: without the line's end.
-    static func read(_ bytes: [UInt8]) -> Reading {
+    static func read(_ bytes: [UInt8], _ separator: UInt8) -> Reading {
         var fields: [[UInt8]] = []
         var position = 0
         while true {
@@ -29,19 +31,19 @@ enum CSVLine {
                     field.append(quote)
                     position += 1
                 }
-                guard position == bytes.count || bytes[position] == comma else {
+                guard position == bytes.count || bytes[position] == separator else {
                     return .broken("has text after a closing quote")
                 }
                 fields.append(field)
             } else {
-                let end = bytes[position...].firstIndex(of: comma) ?? bytes.count
+                let end = bytes[position...].firstIndex(of: separator) ?? bytes.count
                 let field = bytes[position..<end]
                 if field.contains(quote) { return .broken("has a quote inside an unquoted value") }
                 fields.append(Array(field))
                 position = end
             }
             guard position < bytes.count else { return .fields(fields) }
-            // A comma; an empty value may follow.
+            // A separator; an empty value may follow.
             position += 1
         }
     }

@@ -34,7 +34,8 @@ package struct ImportProblem: Sendable, Equatable {
     }
 }
 
-/// What an import has done, or would do without the dry run. `lines` = imported + already there + conflicts + refused.
+/// What an import has done, or would do without the dry run. `lines` = imported + already there + conflicts + refused +
+/// skipped.
 package struct ImportReport: Sendable, Equatable {
     package var kind: ImportKind
     package var isDryRun: Bool
@@ -43,6 +44,8 @@ package struct ImportReport: Sendable, Equatable {
     package var alreadyThere = 0
     package var conflicts = 0
     package var refused = 0
+    /// The lines of another system's file that are no purchases for Makegood, by reason.
+    package var skipped: [ImportSkip: Int] = [:]
     /// The number of imported purchases whose chains stay with another user.
     package var ownersKept = 0
     /// Columns with unknown names; the first few.
@@ -61,7 +64,7 @@ package struct ImportReport: Sendable, Equatable {
             .init("kind", .string(kind.rawValue)), .init("dryRun", .bool(isDryRun)), .init("lines", .integer(lines)),
             .init("imported", .integer(imported)), .init("alreadyThere", .integer(alreadyThere)),
             .init("conflicts", .integer(conflicts)), .init("refused", .integer(refused)),
-            .init("ownersKept", .integer(ownersKept)),
+            .init("skipped", ImportSkip.json(skipped)), .init("ownersKept", .integer(ownersKept)),
             .init("ignoredColumns", .array(ignored.map(JSONValue.string))),
             .init("unknownProducts", .array(unknownProducts.map(JSONValue.string))),
             .init("endsWithNewline", .bool(endsWithNewline)), .init("sha256", .string(sha256)),
@@ -95,20 +98,23 @@ package struct Importer: Sendable {
         self.isDryRun = isDryRun
     }
 
-    /// - Parameter tell: called for each problem; within a batch the unreadable lines come first.
+    /// - Parameters:
+    ///   - progress: called with the number of lines read, now and then.
+    ///   - tell: called for each problem; within a batch the unreadable lines come first.
     /// - Throws: `ImportFileError`; the errors of reading the file; the database's error. If that one is retryable, the
     ///   operator may import the same file again.
     package func run(
-        _ kind: ImportKind, _ file: inout ImportFile, tell: (ImportProblem) -> Void
+        _ kind: ImportKind, _ file: inout ImportFile, progress: (Int) -> Void = { _ in },
+        tell: (ImportProblem) -> Void
     ) async throws -> ImportReport {
         var report = ImportReport(kind: kind, isDryRun: isDryRun)
         do {
             switch kind {
-            case .grants: try await run(ImportedGrant.self, &file, &report, tell)
-            case .owners: try await run(ImportedOwner.self, &file, &report, tell)
-            case .tokens: try await run(ImportedToken.self, &file, &report, tell)
-            case .orders: try await run(ImportedOrder.self, &file, &report, tell)
-            case .bonuses: try await run(ImportedBonus.self, &file, &report, tell)
+            case .grants: try await run(ImportedGrant.self, &file, &report, progress, tell)
+            case .owners: try await run(ImportedOwner.self, &file, &report, progress, tell)
+            case .tokens: try await run(ImportedToken.self, &file, &report, progress, tell)
+            case .orders: try await run(ImportedOrder.self, &file, &report, progress, tell)
+            case .bonuses: try await run(ImportedBonus.self, &file, &report, progress, tell)
             }
         } catch {
             // Rows imported before the error stay, so the audit records them.
@@ -129,14 +135,21 @@ package struct Importer: Sendable {
     }
 
     private func run<Row: ImportRow>(
-        _: Row.Type, _ file: inout ImportFile, _ report: inout ImportReport, _ tell: (ImportProblem) -> Void
+        _: Row.Type, _ file: inout ImportFile, _ report: inout ImportReport, _ progress: (Int) -> Void,
+        _ tell: (ImportProblem) -> Void
     ) async throws {
         var batch = Batch<Row>()
         while let record = try file.next(requiring: Row.required) {
             report.lines += 1
+            if report.lines.isMultiple(of: Self.batchRows) { progress(report.lines) }
             let row: Row
             do {
-                row = try Row(ImportFields(values: try record.values.get(), app: context))
+                let fields = ImportFields(values: try record.values.get(), app: context)
+                if let skip = try fields.skip() {
+                    report.skipped[skip, default: 0] += 1
+                    continue
+                }
+                row = try Row(fields)
             } catch {
                 report.refused += 1
                 tell(Self.refusal(record.line, error))
@@ -182,28 +195,29 @@ package struct Importer: Sendable {
             case .alreadyThere: report.alreadyThere += 1
             case .conflict(let field):
                 report.conflicts += 1
-                tell(Self.conflict(line, field, Row.required[0]))
+                tell(conflict(line, field, Row.required[0]))
             case nil: break
             }
             if fate.isChainOfAnother {
                 report.ownersKept += 1
                 tell(
                     ImportProblem(
-                        line: line, kind: .ownerKept, field: ImportColumn.originalTransactionId.rawValue,
+                        line: line, kind: .ownerKept, field: context.name(of: .originalTransactionId),
                         text: "was imported; its chain was given to another user here, and stays with that user"))
             }
         }
         batch = Batch()
     }
 
-    private static func conflict(_ line: Int, _ field: String, _ identity: ImportColumn) -> ImportProblem {
-        switch field {
-        case ImportColumn.userId.rawValue:
-            ImportProblem(line: line, kind: .conflict, field: field, text: "is another user here, who keeps it")
-        case "app":
-            ImportProblem(line: line, kind: .conflict, field: identity.rawValue, text: "is another app's here")
-        default: ImportProblem(line: line, kind: .conflict, field: field, text: "is another one here")
-        }
+    private func conflict(_ line: Int, _ field: String, _ identity: ImportColumn) -> ImportProblem {
+        let column = field == "app" ? identity : ImportColumn(rawValue: field)
+        let text =
+            switch field {
+            case ImportColumn.userId.rawValue: "is another user here, who keeps it"
+            case "app": "is another app's here"
+            default: "is another one here"
+            }
+        return ImportProblem(line: line, kind: .conflict, field: column.map(context.name) ?? field, text: text)
     }
 
     /// Enters the imported users into the register, so that events can name them as they name posters

@@ -5,7 +5,7 @@ package import Postgres
 import Purchases
 
 /// Compares the decisions made in shadow with a file of the purchases that the former system gave
-/// (`ImportKind.grants`).
+/// (`ImportKind.grants`). For a live app the comparison is with what was granted.
 ///
 /// The memory grows by about a hundred bytes for each purchase that both sides have: a shadow lasts weeks, not years.
 package struct ShadowDiff: Sendable {
@@ -57,6 +57,8 @@ package struct ShadowDiff: Sendable {
         package var counts: [Kind: Int] = [:]
         /// Receipts that are not judged yet: they may be the only reason why purchases are `only_there`.
         package var undecidedReceipts = 0
+        /// Lines of another system's file that are not compared, by reason.
+        package var skipped: [ImportSkip: Int] = [:]
         /// The time span of the purchases decided here that were looked for in the file. Nil: none was looked for.
         package var span: ClosedRange<Date>?
 
@@ -72,6 +74,7 @@ package struct ShadowDiff: Sendable {
             var members: [JSONValue.Member] = [.init("lines", .integer(lines)), .init("same", .integer(same))]
             members += Kind.allCases.map { .init($0.rawValue, .integer(counts[$0] ?? 0)) }
             members.append(.init("undecidedReceipts", .integer(undecidedReceipts)))
+            members.append(.init("skipped", ImportSkip.json(skipped)))
             if let span {
                 members.append(.init("from", .string(span.lowerBound.rfc3339)))
                 members.append(.init("through", .string(span.upperBound.rfc3339)))
@@ -82,10 +85,13 @@ package struct ShadowDiff: Sendable {
 
     private let database: Database
     private let context: ImportContext
+    private let isLive: Bool
 
-    package init(database: Database, context: ImportContext) {
+    /// - Parameter isLive: whether the app grants purchases here, and is not in shadow.
+    package init(database: Database, context: ImportContext, isLive: Bool = false) {
         self.database = database
         self.context = context
+        self.isLive = isLive
     }
 
     /// - Parameters:
@@ -103,7 +109,14 @@ package struct ShadowDiff: Sendable {
         while let record = try file.next(requiring: ImportedGrant.required) {
             report.lines += 1
             do {
-                let row = try ImportedGrant(ImportFields(values: try record.values.get(), app: context))
+                let fields = ImportFields(values: try record.values.get(), app: context)
+                if let skip = try fields.skip() {
+                    report.skipped[skip, default: 0] += 1
+                    // The file has the purchase, so it is not `onlyHere`.
+                    if let id = try? fields.appleID(.transactionId) { common.insert(id) }
+                    continue
+                }
+                let row = try ImportedGrant(fields)
                 if since == nil { first = min(first ?? row.purchasedAt, row.purchasedAt) }
                 if until == nil { last = max(last ?? row.purchasedAt, row.purchasedAt) }
                 batch.append((record.line, row))
@@ -161,7 +174,7 @@ package struct ShadowDiff: Sendable {
         var after = (purchasedAt: Date.distantPast, transactionID: "")
         while true {
             let rows = try await database.run(
-                Statements.shadowPage,
+                isLive ? Statements.grantedPage : Statements.shadowPage,
                 .init(
                     appID: context.appID, from: span.lowerBound, through: span.upperBound, after: after,
                     limit: Self.batchRows))

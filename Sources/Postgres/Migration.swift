@@ -96,7 +96,10 @@ extension MigrationError: CustomStringConvertible {
         case .misnumbered(let file): "migration \(file) does not have the next number"
         case .changed(let file): "migration \(file) was changed after it was executed"
         case .unknown(let file): "the database has a migration \(file) that this program does not know"
-        case .pending(let files): "the database lacks \(files.joined(separator: ", ")): run migrate first"
+        case .pending(let files):
+            "run migrate first: the database lacks "
+                + (files.count == 1
+                    ? files[0] : "\(files.count) migrations, \(files.first ?? "") to \(files.last ?? "")")
         case .tooNew(let file): "the database has \(file), which does not serve this older program"
         case .leftTransaction(let file): "migration \(file) ends its transaction itself"
         case .failed(let file, let error): "migration \(file) failed: \(error)"

@@ -88,13 +88,21 @@ extension PostgresError: CustomStringConvertible {
         switch self {
         case .data(let sqlState, let statement), .misconfigured(let sqlState, let statement),
             .internalError(let sqlState, let statement):
-            "postgres \(label) \(sqlState) in \(statement)"
+            "postgres \(label) \(sqlState) in \(statement)" + (Self.words[sqlState].map { ": \($0)" } ?? "")
         case .undecodable(let statement, let column):
             "postgres \(label): column \(column) of \(statement)"
         case .lost, .unavailable, .readOnly, .serialization, .timedOut, .closed, .tooManyWaiting:
             "postgres \(label)"
         }
     }
+
+    /// What a person has to mend, for the states that a wrong URL or wrong rights bring.
+    private static let words = [
+        "28000": "the server does not let this user in; look at the user's name, TLS and pg_hba.conf",
+        "28P01": "the server refuses the user or the password", "3D000": "there is no such database",
+        "3F000": "there is no such schema", "42501": "the user lacks a right",
+        "42P01": "a table is missing: the schema is not made, or not on the search path",
+    ]
 }
 
 extension PostgresError {

@@ -107,7 +107,8 @@ package struct AppPolicy: Sendable, Equatable {
     /// The app's first start here. A purchase since then may be one that was held in shadow, or that came before
     /// ``grantFrom`` was set, so it is held and not rejected as historical. Nil: as ``grantFrom``.
     package var hereSince: Date?
-    /// The oldest purchase, in seconds before it was submitted, that a post alone is granted for; 0 = no limit.
+    /// The oldest purchase, in seconds before it was submitted, that a post alone is granted for; 0 = no limit, the
+    /// default: a genuine purchase that was never granted is granted however late it comes (S1-24, S3-32).
     package var makeUpMaxAge: Duration
     /// To how many users one Apple customer's purchases may be given by a post alone; 0 = no limit.
     package var makeUpUsersPerCustomer: Int
@@ -134,7 +135,7 @@ package struct AppPolicy: Sendable, Equatable {
     package init(
         id: String, sandboxPurchases: SandboxPurchases = .testers, testers: [String] = [],
         sandboxPerUserPerDay: Int = 0, sandboxPerAppPerDay: Int = 0, grantFrom: Date,
-        makeUpMaxAge: Duration = .seconds(7 * 86_400), makeUpUsersPerCustomer: Int = 3, makeUpPerUserPerDay: Int = 0,
+        makeUpMaxAge: Duration = .zero, makeUpUsersPerCustomer: Int = 3, makeUpPerUserPerDay: Int = 0,
         confirmWithApple: ConfirmWithApple = .stale, provisional: Provisional? = nil, products: [Product]
     ) {
         self.id = id

@@ -90,6 +90,12 @@ package struct Claim: Sendable, Equatable {
     /// What the post says about its purchase.
     package var declared: Declaration?
 
+    /// Why a purchase is held for which no row names an owner. A post that names a placeholder waits for the post of
+    /// the user whom the app has lost.
+    package var reasonOfNobody: Reason { isOfPlaceholder ? .userPlaceholder : .orderUnknown }
+    /// Whether the post names a placeholder in the place of its user, and no order names the user either.
+    package var isOfPlaceholder: Bool { userID == nil && declared?.isOfPlaceholder == true }
+
     package init(
         userID: String?, hasPossession: Bool, receivedAt: Date, judgedAt: Date? = nil, target: String? = nil,
         declared: Declaration? = nil, isPosted: Bool = true
@@ -112,7 +118,7 @@ extension Reason {
         case .tokenDisputed: .init(.rememberedToken, reasons: [.tokenOfAnother])
         case .foreignOrder: .init(.namedOrder, reasons: [.orderOfAnother])
         case .foreignRecord: .init(.record)
-        case .orderUnknown, .possessionMissing: .init(.poster)
+        case .orderUnknown, .userPlaceholder, .possessionMissing: .init(.poster)
         case .unclaimed: .init(.customer)
         default: nil
         }
@@ -186,7 +192,7 @@ extension AppPolicy {
         let promise: Promise
         switch isOld
             ? .made(Promise(goods: []))
-            : self.promise(for: transaction, match, kind, declared?.item, decided: evidence.supportDecision?.item)
+            : self.promise(for: transaction, match, kind, declared, decided: evidence.supportDecision?.item)
         {
         case .made(let found): promise = found
         case .unknown(let reason): return held(reason, match)
@@ -196,9 +202,16 @@ extension AppPolicy {
         case .refundedInPart?: match.reasons.append(.refundProrated)
         case .refunded?, .withdrawn?, .unknown?, nil: break
         }
+        if !isOld, mayBeShared(transaction) { match.reasons.append(.sharingUnseen) }
         match.bonuses = promise.bonuses
         match.item = promise.item == transaction.productID ? nil : promise.item
         match.reasons += declared?.contradictions(of: transaction, given: promise.item) ?? []
+        // The promotion did not run when the purchase was made.
+        if declared?.promotion != nil, match.order == nil, !promise.isOfPromotion,
+            !match.reasons.contains(.fieldsDisregarded)
+        {
+            match.reasons.append(.fieldsDisregarded)
+        }
         if transaction.environment != Transaction.production, !admitsSandbox(match.userID) {
             return held(.sandbox, match)
         }
@@ -219,6 +232,17 @@ extension AppPolicy {
             return held(.review, match)
         }
         return entry(.grant(goods: all, source: match.source), match)
+    }
+
+    /// Whether another customer may share the purchase although the proof does not say so, and a shared one would give
+    /// less (row 0d). A receipt that was read here shows no ownership; Apple shares subscriptions and non-consumables.
+    package func mayBeShared(_ transaction: Transaction) -> Bool {
+        guard shared != .goods, transaction.ownership == nil, !transaction.showsToken else { return false }
+        return switch transaction.kind ?? kind(of: transaction.productID) {
+        case .autoRenewable, .nonConsumable: true
+        case .consumable, .nonRenewing: false
+        case nil: transaction.isPeriod
+        }
     }
 
     /// Rows 0a, 0a' and 0c: the decision if Apple took the purchase back, or if the former system had to give it. Nil:
@@ -259,6 +283,8 @@ extension AppPolicy {
         var bonuses: [Catalogue.Bonus] = []
         /// Nil: the goods are not of the catalogue.
         var item: String?
+        /// Whether these are the goods of the promotion that a service named with the purchase.
+        var isOfPromotion = false
 
         enum Search {
             case made(Promise)
@@ -268,9 +294,10 @@ extension AppPolicy {
 
     /// What one unit gives: the promise of the order while its offer counts, else the catalogue's offer for the day of
     /// the purchase (Offers). The item is the one that a person chose; else the item of the order; else the item that
-    /// the post names, if it was sold then; else the default.
+    /// the post names, if it was sold then; else the default. Without an order, the promotion that a service names with
+    /// the purchase counts if it ran at the purchase date.
     private func promise(
-        for transaction: Transaction, _ match: Match, _ kind: Transaction.Kind?, _ declaredItem: String?,
+        for transaction: Transaction, _ match: Match, _ kind: Transaction.Kind?, _ said: Declaration?,
         decided: String?
     ) -> Promise.Search {
         if transaction.isShared, shared != .goods {
@@ -289,8 +316,15 @@ extension AppPolicy {
         }
         if let decided, offer(decided) == nil { return .unknown(.itemUnknown) }
         let ordered = match.order?.item.flatMap { product.items[$0]?.id }
-        let declared = declaredItem.flatMap { offer($0)?.item }
+        let promoted = { (item: String) -> Offer? in
+            guard match.order == nil, let promotion = said?.promotion else { return nil }
+            return sold.offer(product: product.id, item: item, promotion: promotion, at: transaction.purchasedAt)
+        }
+        let declared = said?.item.flatMap { (promoted($0) ?? offer($0))?.item }
         guard let item = decided ?? ordered ?? declared ?? product.defaultItem else { return .unknown(.itemUnknown) }
+        if let offer = promoted(item) {
+            return .made(Promise(goods: offer.goods, bonuses: offer.bonuses, item: item, isOfPromotion: true))
+        }
         if let offer = offer(item) {
             return .made(Promise(goods: offer.goods, bonuses: offer.bonuses, item: item))
         }

@@ -13,12 +13,18 @@ package struct Declaration: Sendable, Equatable, Codable {
     package var currency: String?
     /// The user whom the old clients' record names (S0-1), if that is not the poster.
     package var uid: String?
+    /// The promotion (`collectionID`) that a service key names for a purchase without an order (S3-68).
+    package var promotion: String?
     /// Names of fields that make no sense. Their values are stored with the details as they came.
     package var disregarded: [String]?
+    /// True if the post names a placeholder in the place of its user (`users.placeholders`); else nil. The placeholder
+    /// itself is stored with the details as it came.
+    package var isOfPlaceholder: Bool?
 
     package init(
         item: String? = nil, productID: String? = nil, quantity: Int? = nil, priceMilliunits: Int? = nil,
-        currency: String? = nil, uid: String? = nil, disregarded: [String]? = nil
+        currency: String? = nil, uid: String? = nil, promotion: String? = nil,
+        disregarded: [String]? = nil, isOfPlaceholder: Bool? = nil
     ) {
         self.item = item
         self.productID = productID
@@ -26,7 +32,9 @@ package struct Declaration: Sendable, Equatable, Codable {
         self.priceMilliunits = priceMilliunits
         self.currency = currency
         self.uid = uid
+        self.promotion = promotion
         self.disregarded = disregarded
+        self.isOfPlaceholder = isOfPlaceholder
     }
 
     package var isEmpty: Bool { self == Declaration() }
@@ -35,7 +43,7 @@ package struct Declaration: Sendable, Equatable, Codable {
     /// else, if the declaration says what was bought, the newest of such a product; else the newest. Nil: none of them.
     package func meant(of transactions: [Transaction], named: String?, sold: Catalogue?) -> String? {
         if transactions.count <= 1 { return transactions.first?.id }
-        if let named, transactions.contains(where: { $0.id == named }) { return named }
+        if let meant = transactions.first(where: { $0.isCalled(named) }) { return meant.id }
         let newest = transactions.max { ($0.purchasedAt, $0.id) < ($1.purchasedAt, $1.id) }
         return transactions.filter { transaction in
             let id = transaction.productID

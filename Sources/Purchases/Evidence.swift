@@ -203,7 +203,7 @@ extension Evidence {
         if transactions.count == 1 { return transactions[0].id }
         // Proven by its token, whatever the submission says.
         if let proven = transactions.first(where: { $0.appAccountToken == orderID }) { return proven.id }
-        if let transactionID, transactions.contains(where: { $0.id == transactionID }) { return transactionID }
+        if let meant = transactions.first(where: { $0.isCalled(transactionID) }) { return meant.id }
         let order = evidence.values.lazy.flatMap(\.orders).first { $0.id == orderID }
         let ungranted = transactions.filter {
             !$0.isShared && !spokenOf.contains($0.id) && evidence[$0.id]?.isGranted == false

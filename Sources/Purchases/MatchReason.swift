@@ -29,6 +29,7 @@ package enum MatchReason: String, Sendable, CaseIterable {
     /// Several open orders; only the latest was placed shortly before the purchase.
     case latestAlone = "latest_alone"
     case offerCode = "offer_code"
+    case winBackOffer = "win_back_offer"
     case quantityDiffers = "quantity_differs"
     case environmentDiffers = "environment_differs"
     /// The token led to several users.
@@ -37,6 +38,11 @@ package enum MatchReason: String, Sendable, CaseIterable {
     case tokenOfAnother = "token_of_another"
     /// The proof shows no token, whether or not the purchase has one (note 2).
     case tokenUnseen = "token_unseen"
+    /// The proof does not say whether another customer shares the purchase (row 0d), and Apple was not asked.
+    case sharingUnseen = "sharing_unseen"
+    /// Apple signed the proof more than an hour before it was posted, and was not asked what is so today: the app has no
+    /// credentials for it, or its `confirmWithApple` is `never`.
+    case appleUnasked = "apple_unasked"
     /// This server set the purchase's token at Apple: the token says no more than the chain does.
     case tokenWritten = "token_written"
     /// The purchase's chain was another user's before (note 3).

@@ -101,6 +101,20 @@ extension MatchReason {
             PlayerSentence(
                 zh: "这笔购买是用兑换码完成的,不对应任何订单。",
                 en: "This purchase was made with an offer code, outside of any order.")
+        case .winBackOffer:
+            PlayerSentence(
+                zh: "这笔购买使用了 App Store 的回归优惠,不对应任何订单。",
+                en: "This purchase was made with a win-back offer of the App Store, outside of any order.")
+        case .sharingUnseen:
+            PlayerSentence(
+                zh: "这种凭证不显示购买是否由他人共享,因此按您自己的购买处理。",
+                en:
+                    "A proof of this kind does not show whether somebody shares the purchase with you, so it counts as yours."
+            )
+        case .appleUnasked:
+            PlayerSentence(
+                zh: "这份凭证是较早签发的,发放时没有再向 Apple 查询。",
+                en: "This proof was signed a while before it was sent, and Apple was not asked again.")
         case .quantityDiffers:
             PlayerSentence(
                 zh: "数量与应用所说的不同,按 Apple 的数量发放。",

@@ -56,7 +56,7 @@ package struct Matcher: Sendable {
             return chainOwner.map { .owner(finished($0)) } ?? .held(reason)
         }
         if let match = openOrder ?? chainOwner ?? lateOrder ?? poster { return .owner(finished(match)) }
-        return .held(.orderUnknown)
+        return .held(claim.reasonOfNobody)
     }
 
     /// The owner of a purchase that was made before the cut-over and lasts (row 0c): by rows 2 to 4 and 10; by row 8,
@@ -76,7 +76,7 @@ package struct Matcher: Sendable {
             guard claim.isPosted else { return chainOwner.map { .owner(finished($0)) } ?? .held(.unclaimed) }
             guard claim.hasPossession else { return .held(.possessionMissing) }
             guard let match = chainOwner ?? record ?? (isForAnother == nil ? poster : nil) else {
-                return .held(isForAnother ?? .orderUnknown)
+                return .held(isForAnother ?? claim.reasonOfNobody)
             }
             found = match
         }
@@ -99,7 +99,7 @@ package struct Matcher: Sendable {
             return .owner(Match(userID: found.userID, source: .shared, reasons: found.reasons))
         }
         guard claim.hasPossession else { return .held(.possessionMissing) }
-        return claim.userID.map { .owner(Match(userID: $0, source: .shared)) } ?? .held(.orderUnknown)
+        return claim.userID.map { .owner(Match(userID: $0, source: .shared)) } ?? .held(claim.reasonOfNobody)
     }
 
     // MARK: The rows
@@ -169,7 +169,17 @@ package struct Matcher: Sendable {
         {
             return answer
         }
-        return evidence.posterHasToken ? .held(.foreignToken) : nil
+        return evidence.posterHasToken && !isTokenOfPostersName ? .held(.foreignToken) : nil
+    }
+
+    /// Whether the token is one that a client library derives from the poster's own name. Apple signed what the device
+    /// chose when the user paid, and nobody finds a name with the token of another user's purchase: such a token can
+    /// speak for its poster alone. It is no proof, because the app has not said that its tokens are derived
+    /// (`accountTokens.derivedFrom`). It only ends a doubt that a token of nobody would raise; the next rows decide.
+    /// Where the tables hold keys instead of ids, no token is derived from the poster's key.
+    private var isTokenOfPostersName: Bool {
+        guard let token, let userID = claim.userID else { return false }
+        return AccountToken.Derivation.known.contains { $0.token(of: userID) == token }
     }
 
     /// Row 3 for a token that was only used before. It names its user if that user posts, or if nobody posts for a day.
@@ -178,13 +188,14 @@ package struct Matcher: Sendable {
     /// proof and goes first (row 4).
     private func rememberedToken(of userID: String) -> Answer? {
         if userID.isSameText(as: claim.userID) { return .owner(ofToken(userID, .rememberedToken, .tokenGrantedBefore)) }
-        guard chain == nil else { return nil }
+        // A post that names nobody disputes nothing, and does not let the time of the user's own post begin.
+        guard chain == nil, !claim.isOfPlaceholder else { return nil }
         guard claim.isPosted else {
             return isADayOld
                 ? .owner(ofToken(userID, .rememberedToken, .tokenGrantedBefore)) : .open(.unclaimedYet)
         }
         if let poster = claim.userID, isForAnother == nil, let match = orderBefore(of: poster) { return .owner(match) }
-        return isADayOld ? nil : .held(.tokenDisputed, rival: userID)
+        return isADayOld || isTokenOfPostersName ? nil : .held(.tokenDisputed, rival: userID)
     }
 
     private func ofToken(_ userID: String, _ source: BindingSource, _ reason: MatchReason) -> Match {
@@ -235,8 +246,9 @@ package struct Matcher: Sendable {
     }
 
     /// Row 6: an order of another user, placed on the same proven installation, near the purchase and later than any
-    /// order of the poster's.
+    /// order of the poster's. A purchase that was redeemed outside of any order has none.
     private var orderOfAnother: Match? {
+        guard !transaction.isRedeemed else { return nil }
         let own = evidence.orders.filter { $0.userID.isSameText(as: claim.userID) && fits($0) }.map(\.placedAt).max()
         let others = evidence.orders.filter {
             !$0.userID.isSameText(as: claim.userID) && $0.isOnProvenInstallation && fits($0) && isNear($0)
@@ -355,7 +367,7 @@ package struct Matcher: Sendable {
     }
 
     private func isFree(_ order: PlacedOrder) -> Bool {
-        order.reservedFor == nil || order.reservedFor == transaction.id
+        order.reservedFor == nil || transaction.isCalled(order.reservedFor)
     }
 
     private func isNear(_ order: PlacedOrder) -> Bool { order.placedAt >= transaction.purchasedAt - Self.nearMax }
@@ -379,11 +391,13 @@ package struct Matcher: Sendable {
             userIDs.contains { $0.isSameText(as: order.userID) } && fits(order)
                 && transaction.purchasedAt <= order.payBy
         }
-        if let bound = orders.first(where: { $0.transactionID == transaction.id }), !transaction.isOfferCode {
+        if let bound = orders.first(where: { $0.transactionID == transaction.id }), !transaction.isRedeemed {
             return .order(bound, [.orderOpen])
         }
         guard let latest = latest(orders) else { return .none([]) }
-        if transaction.isOfferCode { return .none([.offerCode]) }
+        if transaction.isRedeemed {
+            return .none([transaction.offerType == Transaction.winBackOffer ? .winBackOffer : .offerCode])
+        }
         if orders.allSatisfy({ $0.promisesTheSame(as: latest) && $0.userID.isSameText(as: latest.userID) }) {
             return .order(latest, [.orderOpen])
         }
@@ -395,13 +409,13 @@ package struct Matcher: Sendable {
     private func lateOrder(of userID: String) -> PlacedOrder? {
         guard let order = named, order.userID.isSameText(as: userID), order.productID == transaction.productID,
             isUnbound(order), isFree(order),
-            order.placedAt > transaction.purchasedAt || order.reservedFor == transaction.id
+            order.placedAt > transaction.purchasedAt || transaction.isCalled(order.reservedFor)
         else { return nil }
         return order
     }
 
     private func lateReason(_ order: PlacedOrder) -> MatchReason {
-        order.reservedFor == transaction.id ? .orderReserved : .orderLater
+        transaction.isCalled(order.reservedFor) ? .orderReserved : .orderLater
     }
 
     /// Binds an order of an owner whom another row found, by rows 5, 7 and 9. Without such an order the match stays a

@@ -14,12 +14,14 @@ package struct PlayerSentence: Sendable, Equatable {
     /// The sentence for a receipt, or for one purchase in it. A purchase is `received` or `parked` while its outcome is
     /// open.
     ///
-    /// - Parameter reason: nil where there is none, or one that a newer version has stored.
-    package init(_ state: ReceiptState, _ reason: Reason?) {
+    /// - Parameters:
+    ///   - reason: nil where there is none, or one that a newer version has stored.
+    ///   - isShared: whether somebody else bought it and shares it with the user.
+    package init(_ state: ReceiptState, _ reason: Reason?, isShared: Bool = false) {
         self =
             switch state {
-            case .granted: reason.flatMap(Self.grantedBut) ?? Self.granted
-            case .alreadyGranted: reason.flatMap(Self.grantedTo) ?? Self.grantedBefore
+            case .granted: reason.flatMap(Self.grantedBut) ?? (isShared ? Self.shared : Self.granted)
+            case .alreadyGranted: reason.flatMap(Self.grantedTo) ?? (isShared ? Self.shared : Self.grantedBefore)
             case .received: reason.map(Self.of) ?? Self.received
             case .held: reason.map(Self.of) ?? Self.held
             case .parked: reason.flatMap(Self.parkedFor) ?? Self.parked
@@ -43,6 +45,9 @@ package struct PlayerSentence: Sendable, Equatable {
         zh: "这笔购买已完成,并已记入您的账号。", en: "Your purchase is complete and credited to your account.")
     private static let grantedBefore = PlayerSentence(
         zh: "这笔购买之前已经记入您的账号。", en: "This purchase was credited to your account before.")
+    private static let shared = PlayerSentence(
+        zh: "这项购买由他人与您共享,您可以使用它,但不会另外发放商品。",
+        en: "This purchase is shared with you by whoever bought it: you may use it, and it brings no goods of its own.")
     private static let received = PlayerSentence(
         zh: "我们已收到您的购买凭证,正在核实,通常只需几秒钟。",
         en: "We have your purchase and are checking it, which usually takes seconds.")
@@ -136,7 +141,7 @@ package struct PlayerSentence: Sendable, Equatable {
                 en:
                     "The record that the app sent holds no purchase yet: please restore purchases in the app, or try again later."
             )
-        case .orderUnknown, .unclaimed, .unclaimedYet:
+        case .orderUnknown, .userPlaceholder, .unclaimed, .unclaimedYet:
             PlayerSentence(
                 zh: "我们还不知道这笔购买属于哪个账号,请登录后重新打开应用。",
                 en: "We do not know yet which account this purchase belongs to: please log in and open the app again.")

@@ -11,6 +11,8 @@ package enum Reason: String, Sendable, CaseIterable {
     case possessionMissing = "possession_missing"
     case noTransactionYet = "no_transaction_yet"
     case orderUnknown = "order_unknown"
+    /// The post names a placeholder in the place of its user, as an app does that has lost its user (F9).
+    case userPlaceholder = "user_placeholder"
     /// The purchase carries a token that nobody registered, and its poster has another one.
     case foreignToken = "foreign_token"
     /// The submission names an order of another user, and nothing but the post speaks for its poster.
@@ -120,7 +122,7 @@ extension Reason {
     /// has to stay in the queue of the device.
     package var isSettledByAnotherPost: Bool {
         switch self {
-        case .foreignOrder, .foreignRecord, .foreignToken, .tokenDisputed: true
+        case .foreignOrder, .foreignRecord, .foreignToken, .tokenDisputed, .userPlaceholder: true
         default: false
         }
     }
@@ -129,8 +131,8 @@ extension Reason {
     /// item, or whether the former system gave it. For every other reason the purchase waits for something that no
     /// person's decision replaces.
     package static let givenByPerson: [Reason] = [
-        .itemUnknown, .beforeCutover, .review, .possessionMissing, .orderUnknown, .foreignToken, .foreignOrder,
-        .foreignRecord, .tokenDisputed, .unclaimed,
+        .itemUnknown, .beforeCutover, .review, .possessionMissing, .orderUnknown, .userPlaceholder, .foreignToken,
+        .foreignOrder, .foreignRecord, .tokenDisputed, .unclaimed,
     ]
 
     /// Reasons of an open purchase that waits for something other than a try at Apple.

@@ -126,6 +126,9 @@ package struct Submission: Sendable, Equatable {
     package let declared: Declaration?
     /// SHA-256 of the token that this server issued to the installation from which the post came.
     package var installationTokenSHA256: [UInt8]?
+    /// What the signed transaction says that it is of, which nobody has verified: for look-ups alone.
+    package var shownTransactionID: String?
+    package var shownProductID: String?
     /// Whether a trusted backend posted a record whose `uid` is its user's id. Such a post shows that records of this
     /// app name their users.
     package var showsRecordOfUser = false

@@ -95,10 +95,14 @@ package struct ReceiptPlan: Sendable, Equatable {
     /// - Parameters:
     ///   - named: the transaction that the poster meant, if any.
     ///   - freshFor: facts that Apple signed this long before the submission still count, in seconds.
-    package init(_ purchases: [ListedPurchase], named: String?, judge: Judge, freshFor: TimeInterval) {
+    ///   - asks: whether Apple is asked about a purchase that would be granted. The others are granted as listed.
+    package init(
+        _ purchases: [ListedPurchase], named: String?, judge: Judge, freshFor: TimeInterval,
+        asks: (Transaction) -> Bool = { _ in true }
+    ) {
         var unknown: [ListedPurchase] = []
         for purchase in purchases {
-            if let entry = Self.entry(purchase, judge, freshFor) {
+            if let entry = Self.entry(purchase, judge, freshFor, asks) {
                 judged.append(entry)
             } else {
                 unknown.append(purchase)
@@ -108,7 +112,7 @@ package struct ReceiptPlan: Sendable, Equatable {
         // stand before one about which nobody asked yet.
         let urgency = { (purchase: ListedPurchase) in
             (
-                purchase.listed.id == named ? 0 : purchase.isOnTrust ? 1 : purchase.wasAnswered ? 3 : 2,
+                purchase.listed.isCalled(named) ? 0 : purchase.isOnTrust ? 1 : purchase.wasAnswered ? 3 : 2,
                 -purchase.listed.purchasedAt.timeIntervalSince1970, purchase.listed.id
             )
         }
@@ -119,7 +123,7 @@ package struct ReceiptPlan: Sendable, Equatable {
 
     /// Nil: Apple must be asked.
     private static func entry(
-        _ purchase: ListedPurchase, _ judge: Judge, _ freshFor: TimeInterval
+        _ purchase: ListedPurchase, _ judge: Judge, _ freshFor: TimeInterval, _ asks: (Transaction) -> Bool
     ) -> Verdict.Entry? {
         let entry = judge.judge(purchase.current)
         guard case .grant(_, let source) = entry.decision else {
@@ -127,6 +131,7 @@ package struct ReceiptPlan: Sendable, Equatable {
         }
         // The existing grant answers before any decision: this decision would be seen only if the grant were gone.
         if purchase.isGranted, entry.transaction.hasKeyOfItsIDs { return entry.with(.held(.review)) }
+        if !asks(purchase.current) { return entry }
         // A purchase that waited for a person may be refunded by now.
         guard source != .support, let stored = purchase.stored, let signedAt = stored.signedAt,
             judge.claim.receivedAt.timeIntervalSince(signedAt) <= freshFor,

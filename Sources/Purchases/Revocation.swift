@@ -7,8 +7,10 @@ package struct Revocation: Sendable, Equatable {
     package static let prorated = "REFUND_PRORATED"
     /// Apple's types for a purchase that another customer shared and shares no longer: no money went back.
     package static let withdrawals = ["FAMILY_REVOKE", "ASSIGNMENT_REVOKE"]
-    /// Apple's reasons that are refunds: another one (0), an issue in the app (1).
-    package static let refundReasons = [0, 1]
+    package static let otherReason = 0
+    package static let issueInApp = 1
+    /// Apple's reasons that are refunds.
+    package static let refundReasons = [otherReason, issueInApp]
     /// Everything, in thousandths of a percent.
     package static let whole = 100_000
 
@@ -56,10 +58,18 @@ extension Transaction {
     /// How Apple ended the purchase. Nil: it stands.
     package var ending: Ending? {
         if revokedAt != nil, isShared || revocation.isWithdrawal { return .withdrawn }
-        if isUpgraded || revokedAt != nil && hasSuccessor { return .upgraded }
+        if isUpgraded ? !isRefundedBesideUpgrade : revokedAt != nil && hasSuccessor { return .upgraded }
         guard revokedAt != nil else { return nil }
         if revocation.isInPart { return .refundedInPart }
         return revocation.isUnknown ? .unknown : .refunded
+    }
+
+    /// Whether Apple gave money back for an upgraded period for a reason of its own. A legacy receipt has the reason 0
+    /// for the upgrade itself.
+    private var isRefundedBesideUpgrade: Bool {
+        guard revokedAt != nil else { return false }
+        if revocation.type == Revocation.full || revocation.reason == Revocation.issueInApp { return true }
+        return revocation.reason == Revocation.otherReason && reason != nil
     }
 
     /// Whether another product of the chain may explain the purchase's end: true for an entry of a legacy receipt, and

@@ -1,3 +1,4 @@
+import Encoding
 package import Foundation
 
 /// One Apple purchase event as Apple proved it, in our nouns. From a signed transaction or an entry of a receipt.
@@ -28,8 +29,12 @@ package struct Transaction: Sendable, Equatable {
     package static let sandbox = "Sandbox"
     /// Apple's value for a period that the store charged by itself.
     package static let renewal = "RENEWAL"
-    /// Apple's type of an offer that is redeemed by a code, outside of any order of ours.
-    private static let offerCode = 3
+    /// Apple's types of offers, as far as a decision knows them: an offer code, and an offer that wins back a former
+    /// subscriber. Both are redeemed outside of any order of ours.
+    package static let offerCode = 3
+    package static let winBackOffer = 4
+    /// The type of an offer of the app's own for its subscribers: an ordinary purchase.
+    package static let promotionalOffer = 2
 
     package var id: String
     package var originalID: String
@@ -52,6 +57,7 @@ package struct Transaction: Sendable, Equatable {
     /// Whether Apple marks the purchase as replaced by an upgrade. False where Apple does not say it.
     package var isUpgraded: Bool
     package var webOrderLineItemID: String?
+    /// Nil for a token that names nobody too (``AccountToken/isNone(_:)``).
     package var appAccountToken: UUID?
     /// `PURCHASED`, `FAMILY_SHARED`, `ASSIGNED`, or a value that this program does not know.
     package var ownership: String?
@@ -92,7 +98,7 @@ package struct Transaction: Sendable, Equatable {
         self.revocation = revocation
         self.isUpgraded = isUpgraded
         self.webOrderLineItemID = webOrderLineItemID
-        self.appAccountToken = appAccountToken
+        self.appAccountToken = appAccountToken.flatMap { AccountToken.isNone($0) ? nil : $0 }
         self.ownership = ownership
         self.customerID = customerID
         self.signedAt = signedAt
@@ -102,12 +108,35 @@ package struct Transaction: Sendable, Equatable {
         self.facts = facts
     }
 
+    /// The environments of StoreKit's tests on a developer's machine. Apple signs nothing there.
+    package static let unsignedEnvironments = ["Xcode", "LocalTesting"]
+
+    /// The id by which a transaction is stored. StoreKit's tests number transactions from 0 in each project, so such an
+    /// id stands behind its environment (`Xcode/0`), and never meets an id of Apple's.
+    package static func storedID(_ id: String, in environment: String) -> String {
+        unsignedEnvironments.contains(environment) ? "\(environment)/\(id)" : id
+    }
+
+    /// The id as Apple, or a test of StoreKit's, wrote it.
+    package static func shownID(_ id: String, in environment: String?) -> String {
+        guard let environment, unsignedEnvironments.contains(environment), id.hasPrefix(environment + "/") else {
+            return id
+        }
+        return String(id.dropFirst(environment.count + 1))
+    }
+
+    /// Whether a post that names a transaction means this one.
+    package func isCalled(_ name: String?) -> Bool {
+        id.isSameText(as: name) || Self.shownID(id, in: environment).isSameText(as: name)
+    }
+
     /// Bought by someone else and shared with the poster (Family Sharing, seats).
     package var isShared: Bool { ownership.map { Self.sharedOwnerships.contains($0) } ?? false }
 
     package static let sharedOwnerships = ["FAMILY_SHARED", "ASSIGNED"]
 
-    package var isOfferCode: Bool { offerType == Self.offerCode }
+    /// Whether it was redeemed outside of any order: such a purchase binds no order that its token or post does not name.
+    package var isRedeemed: Bool { offerType == Self.offerCode || offerType == Self.winBackOffer }
 
     /// One period of an auto-renewable subscription.
     package var isPeriod: Bool { (kind == .autoRenewable || expiresAt != nil) && kind != .nonRenewing }

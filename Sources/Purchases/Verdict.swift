@@ -6,13 +6,16 @@ package import Foundation
 package struct Verdict: Sendable {
     package struct Entry: Sendable, Equatable {
         package let transaction: Transaction
-        /// Whether it is a consumable, as Apple says it, else the catalogue. Two consumables that were bought at
-        /// different times are two purchases, even if they share a key.
-        package let isConsumable: Bool
+        /// What kind of product it is, as Apple says it, else the catalogue; nil if neither does.
+        package let kind: Transaction.Kind?
+        /// Two consumables that were bought at different times are two purchases, even if they share a key.
+        package var isConsumable: Bool { kind == .consumable }
+        /// Whether nothing says that it is no consumable.
+        package var mayBeConsumable: Bool { isConsumable || kind == nil && !transaction.isPeriod }
         package let decision: Decision
         /// The owner and the reasons, if the purchase is to be given. Nil: the poster is the owner, and nothing else is
         /// known.
-        package let match: Match?
+        package private(set) var match: Match?
         /// What the app's policy says if another user has the purchase. Nil: it stays with that user.
         package let transfer: AppPolicy.Transfer?
         /// If it is held: the row that found its owner, or could not, with its reasons.
@@ -39,7 +42,7 @@ package struct Verdict: Sendable {
             transfer: AppPolicy.Transfer? = nil, heldBy: HoldingRow? = nil, rival: String? = nil
         ) {
             self.transaction = transaction
-            isConsumable = (transaction.kind ?? kind) == .consumable
+            self.kind = transaction.kind ?? kind
             self.decision = decision
             self.match = match
             self.transfer = transfer
@@ -52,9 +55,16 @@ package struct Verdict: Sendable {
             var row = heldBy
             if case .held = decision { row = row ?? match.map { HoldingRow($0.source, reasons: $0.reasons) } }
             var entry = Entry(
-                transaction: transaction, soldAs: isConsumable ? .consumable : nil, decision: decision, match: match,
+                transaction: transaction, soldAs: kind, decision: decision, match: match,
                 transfer: transfer, heldBy: row)
             entry.target = target
+            return entry
+        }
+
+        /// The same decision, with a reason that was found beside it.
+        package func noting(_ reason: MatchReason) -> Entry {
+            var entry = self
+            entry.match?.reasons.append(reason)
             return entry
         }
     }
@@ -86,6 +96,8 @@ package struct Verdict: Sendable {
     package var appleUpdates: [AppleUpdate] = []
     /// The places that its grants need.
     package var places: [LimitPlace] = []
+    /// The bundle id of a proof of another app, if it looks like another build of this one.
+    package var variantBundleID: String?
 
     /// One call to Apple, for the attempts table.
     package struct Call: Sendable, Equatable {

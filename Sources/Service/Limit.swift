@@ -29,6 +29,8 @@ package enum Limit: String, Sendable, CaseIterable {
     case lists = "process.lists"
     case waiters = "process.waiters"
     case bodies = "process.bodies"
+    /// Bytes of one body (`MAKEGOOD_BODY_BYTES_MAX`).
+    case bodyBytes = "request.bodyBytes"
     case bodyRate = "request.bodyRate"
     case requestTime = "request.time"
     /// Time that the database may take for one question of a list.

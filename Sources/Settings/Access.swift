@@ -10,6 +10,8 @@ package enum Scope: String, Sendable, CaseIterable {
     case events
     /// Make one account part of another, for ever: everything of the first then belongs to the second.
     case merge
+    /// Report that orders of another way of payment were paid, closed or refunded.
+    case orders
     case support
 }
 

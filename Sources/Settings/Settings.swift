@@ -36,6 +36,9 @@ package struct Settings: Sendable {
     package var rolePrefix: String
     /// Multiplies every delay of retries, rescues and parking. 1 in production.
     package var timeScale: Double
+    /// How long a paid purchase may wait before the scheduler names it (S1-33). A purchase that waits a day for its
+    /// owner may wait a day longer.
+    package var waitingLimit: Duration
     package var logLevel: Logger.Level
     package var logFormat: LogFormat
 
@@ -65,6 +68,7 @@ package struct Settings: Sendable {
         "MAKEGOOD_QUEUE_PREFIX": "queues begin with it",
         "MAKEGOOD_ROLE_PREFIX": "the database's roles begin with it",
         "MAKEGOOD_TIME_SCALE": "factor on every delay",
+        "MAKEGOOD_WAITING_LIMIT_SECONDS": "a paid purchase that waits longer raises an alarm",
         "MAKEGOOD_LOG_LEVEL": "trace to critical",
         "MAKEGOOD_LOG_FORMAT": "text or json",
     ]
@@ -85,7 +89,8 @@ package struct Settings: Sendable {
         httpHost = environment["MAKEGOOD_HTTP_HOST"] ?? "127.0.0.1"
         httpPort = try Self.integer("MAKEGOOD_HTTP_PORT", environment, 0...65_535) ?? 8080
         operationsPort = try Self.integer("MAKEGOOD_OPERATIONS_PORT", environment, 0...65_535)
-        bodyBytesMax = try Self.integer("MAKEGOOD_BODY_BYTES_MAX", environment, 1024...16_777_216) ?? 1_048_576
+        bodyBytesMax =
+            try Self.integer("MAKEGOOD_BODY_BYTES_MAX", environment, 1024...16_777_216) ?? Self.bodyBytesMaxDefault
         namedStatements = try Self.boolean("MAKEGOOD_POSTGRES_NAMED_STATEMENTS", environment) ?? true
         postgresWriters = try Self.integer("MAKEGOOD_POSTGRES_WRITERS", environment, 1...16) ?? 2
         threads = try Self.threads(environment)
@@ -95,9 +100,14 @@ package struct Settings: Sendable {
         queuePrefix = environment["MAKEGOOD_QUEUE_PREFIX"] ?? "makegood"
         rolePrefix = try Self.word("MAKEGOOD_ROLE_PREFIX", environment) ?? "makegood"
         timeScale = try Self.factor("MAKEGOOD_TIME_SCALE", environment) ?? 1
+        waitingLimit = .seconds(try Self.integer("MAKEGOOD_WAITING_LIMIT_SECONDS", environment, 60...604_800) ?? 3600)
         logLevel = try Self.word("MAKEGOOD_LOG_LEVEL", environment, of: Logger.Level.self) ?? .info
         logFormat = try Self.word("MAKEGOOD_LOG_FORMAT", environment, of: LogFormat.self) ?? .text
     }
+
+    /// App receipts of years of renewals take 2 MiB and more. The same stands in deploy/gateway, deploy/compose and
+    /// deploy/kubernetes; `deploy/check gateway` compares them.
+    package static let bodyBytesMaxDefault = 8_388_608
 
     /// Two threads, beside those of database and broker, keep two cores busy. An operator who has more cores starts
     /// more processes.

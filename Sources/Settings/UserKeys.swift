@@ -84,6 +84,8 @@ package struct UserKeys: Sendable {
             target: submission.target.map { protecting($0, of: submission.userID, app: submission.appID) },
             declared: declared)
         protected.installationTokenSHA256 = submission.installationTokenSHA256
+        protected.shownTransactionID = submission.shownTransactionID
+        protected.shownProductID = submission.shownProductID
         protected.showsRecordOfUser = submission.showsRecordOfUser
         return protected
     }

@@ -8,8 +8,8 @@ package struct UserLimits: Sendable, Equatable {
     package var rate = Rate(perSecond: 10, burst: 400)
     /// New receipts in a day of UTC. A post of what is stored already passes.
     package var receiptsPerDay = 2000
-    /// Bytes of bodies in a day of UTC.
-    package var bytesPerDay = 64 << 20
+    /// Bytes of bodies in a day of UTC, as they came or inflated, whichever is more: 32 of the largest.
+    package var bytesPerDay = 256 << 20
     /// Receipts without a verdict at one time.
     package var openReceipts = 1000
     /// Lines that one receipt keeps, the first post's among them; exact.

@@ -25,6 +25,23 @@ package struct Explainer: Sendable {
     package func timeline(of subject: TimelineSubject, for reader: TimelineReader) async throws(PostgresError)
         -> Timeline?
     {
+        if let timeline = try await timeline(ofStored: subject, for: reader) { return timeline }
+        guard case .transaction(let id) = subject else { return nil }
+        // An id of StoreKit's tests is stored behind its environment.
+        for environment in Transaction.unsignedEnvironments {
+            let stored = TimelineSubject.transaction(Transaction.storedID(id, in: environment))
+            if let timeline = try await timeline(ofStored: stored, for: reader) { return timeline }
+        }
+        return nil
+    }
+
+    private func timeline(ofStored subject: TimelineSubject, for reader: TimelineReader) async throws(PostgresError)
+        -> Timeline?
+    {
+        var subject = subject
+        if case .order(let number) = subject, let purchase = try await purchase(numbered: number, for: reader) {
+            subject = purchase
+        }
         guard let found = try await find(subject, for: reader),
             let rows = try await database.run(Statements.readTimeline, found).first
         else { return nil }
@@ -59,6 +76,17 @@ package struct Explainer: Sendable {
         case .transaction(let id):
             try await database.run(Statements.findTransactionTimeline, .init(id: id, reader: reader)).first
         }
+    }
+
+    /// The purchase without an order that has this number; nil: there is none, or this reader may not know of it.
+    private func purchase(
+        numbered number: UUID, for reader: TimelineReader
+    ) async throws(PostgresError) -> TimelineSubject? {
+        guard let id = OrderID.purchase(numbered: number) else { return nil }
+        let apps = try await database.run(Statements.findTransactionTimeline, .init(id: id, reader: reader))
+        // The first one is the app in which Apple sold it.
+        guard let appID = apps.first?.appID, OrderID.ofPurchase(id, of: appID) == number else { return nil }
+        return .transaction(id)
     }
 
     private func reveal(

@@ -34,7 +34,7 @@ package struct NextStep: Sendable, Equatable {
     package init(_ receipt: TimelineRows.Receipt, app: String, halts: [TimelineRows.Halt], now: Date) {
         let reason = receipt.reason.flatMap(Reason.init(rawValue:))
         guard let dueAt = receipt.dueAt, !receipt.state.isEnded else {
-            self = Self.ended(receipt.state, reason, app)
+            self = Self.ended(receipt, reason, app)
             return
         }
         if let halt = Self.halt(receipt, halts) {
@@ -71,14 +71,17 @@ package struct NextStep: Sendable, Equatable {
         }
     }
 
-    private static func ended(_ state: ReceiptState, _ reason: Reason?, _ app: String) -> NextStep {
-        guard state == .rejected, let reason,
-            !SafeToFinish.judge(state: state.rawValue, reason: reason.rawValue, hasFacts: false)
+    private static func ended(_ receipt: TimelineRows.Receipt, _ reason: Reason?, _ app: String) -> NextStep {
+        guard receipt.state == .rejected, let reason,
+            !SafeToFinish.judge(state: receipt.state.rawValue, reason: reason.rawValue, hasFacts: false)
         else { return .nothing }
+        let variant = receipt.variantBundleId.map {
+            "its bundle id \($0) looks like this app's Mac Catalyst or App Clip build: list it under the app's bundleIdAliases"
+        }
         return NextStep(
             by: .nobody,
             "it has ended; where that is our own mistake: makegood support rejudge --app \(app) --reason "
-                + "\(reason.rawValue), after this: \(reason.remedy)")
+                + "\(reason.rawValue), after this: \(variant ?? reason.remedy)")
     }
 
     /// The halt that the receipt waits for: a pause by hand, or credentials that Apple does not accept.
@@ -92,7 +95,7 @@ extension Reason {
     /// Who must act while a receipt is held for this reason.
     fileprivate var waitsFor: NextStep.Actor {
         switch self {
-        case .itemUnknown, .possessionMissing, .noTransactionYet, .orderUnknown, .unclaimed: .player
+        case .itemUnknown, .possessionMissing, .noTransactionYet, .orderUnknown, .userPlaceholder, .unclaimed: .player
         case .purchaseAhead: .makegood
         default: .operator
         }
@@ -116,6 +119,9 @@ extension Reason {
         case .possessionMissing: "a bare id proves nothing: the app has to post Apple's own proof"
         case .noTransactionYet: "a genuine receipt without a purchase: the app has to refresh it and post it again"
         case .orderUnknown: "nobody is named: the app has to post it with the user's id"
+        case .userPlaceholder:
+            "the app has lost its user and sent a placeholder (undefined, null, 0): the user's own post decides it, or a person who "
+                + "knows whose it is; see which version of the app sends it"
         case .unclaimed:
             "nobody has posted it, and its Apple customer is not one user's: the user's own post decides it"
         case .unclaimedYet: "nobody has posted it; a day later the Apple customer's past decides"
@@ -150,14 +156,17 @@ extension Reason {
             "the certificates in the proof are not Apple's: look at the proof with makegood inspect"
         case .untrustedRoot: "compare rootCertificates with the root in the proof"
         case .certificateRevoked: "a responder calls a certificate revoked: see whether it still does"
-        case .wrongApp: "compare bundleId and appAppleId with the proof"
+        case .wrongApp:
+            "compare bundleId and appAppleId with the proof; bundleIdAliases takes the app's Mac Catalyst and App Clip builds"
         case .wrongEnvironment: "compare environments with the proof"
         case .notAuthenticated, .accountNotFound, .appleRefused:
             "Apple refuses this receipt: ask the app for a fresh one"
         case .notFound, .invalidTransactionID: "Apple knows no such id: compare it with the player's"
         case .takenOver: "a later receipt of the same user has brought the purchases"
         case .appleUnavailable: "Apple cannot be reached (v_apple)"
-        case .appleAnswer: "Apple's answers are of no use, see the tries"
+        case .appleAnswer:
+            "what Apple answered says nothing of the purchase (an error of Apple's, or an answer that contradicts itself), see "
+                + "the tries"
         case .notFoundYet: "Apple does not show it yet"
         case .historyPending: "the customer's history is read page by page"
         case .clockAhead: "signed ahead of our clock: compare clocks (makegood doctor)"

@@ -6,8 +6,8 @@ extension Reason {
     package var states: [ReceiptState] {
         switch self {
         case .productUnknown, .itemUnknown, .sandbox, .beforeCutover, .review, .purchaseAhead, .possessionMissing,
-            .noTransactionYet, .orderUnknown, .foreignToken, .foreignOrder, .foreignRecord, .tokenDisputed, .unclaimed,
-            .transferReview, .credentialsMissing, .appUnknown, .idCollision, .shadow:
+            .noTransactionYet, .orderUnknown, .userPlaceholder, .foreignToken, .foreignOrder, .foreignRecord,
+            .tokenDisputed, .unclaimed, .transferReview, .credentialsMissing, .appUnknown, .idCollision, .shadow:
             [.held]
         case .ownedByAnotherUser, .imported, .transferred: [.alreadyGranted]
         case .refunded, .withdrawn: [.rejected, .granted]

@@ -1,3 +1,4 @@
+import Encoding
 package import Foundation
 package import Ledger
 package import Postgres
@@ -28,6 +29,13 @@ package struct Repairs: Sendable {
             "queue.redrive", ["states": states.map(\.rawValue).joined(separator: ","), "app": appID, "reason": reason],
             count: count)
         return count
+    }
+
+    /// Makes these receipts due, as far as they are parked or held. Returns their ids.
+    package func redrive(_ ids: [UUID]) async throws(PostgresError) -> [UUID] {
+        let due = try await database.run(Statements.redriveReceipts, ids)
+        try await audit("queue.redrive", ["ids": due.map(\.text).joined(separator: ",")], count: due.count)
+        return due
     }
 
     /// Sets rejected receipts back to received. Returns the number; receipts whose payload is gone stay rejected.

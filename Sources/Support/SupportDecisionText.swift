@@ -7,6 +7,7 @@ extension SupportDecisionAnswer {
         let (id, app) = (supportDecision.transactionID, supportDecision.appID)
         let why = reason.map { " (\($0.rawValue): \($0.remedy))" } ?? ""
         return switch outcome {
+        case .decided where supportDecision.isDryRun: "nothing stands against it: it would be written down, and given"
         case .decided:
             "it is written down, and a worker gives it; makegood explain \(id) tells when it has, or what it waits for still"
         case .granted:

@@ -45,10 +45,10 @@ package struct Timeline: Sendable {
         package let reason: String?
         package let sentence: PlayerSentence
 
-        init(_ state: ReceiptState, _ reason: String?) {
+        init(_ state: ReceiptState, _ reason: String?, isShared: Bool = false) {
             self.state = state.rawValue
             self.reason = reason
-            sentence = PlayerSentence(state, reason.flatMap(Reason.init(rawValue:)))
+            sentence = PlayerSentence(state, reason.flatMap(Reason.init(rawValue:)), isShared: isShared)
         }
 
         private init(_ state: String, _ sentence: PlayerSentence) {
@@ -90,12 +90,18 @@ package struct Timeline: Sendable {
     private static func standing(_ subject: TimelineSubject, _ rows: TimelineRows) -> Standing {
         switch subject {
         case .receipt(let id): rows.receipts.first { $0.id == id }.map { standing($0, rows) } ?? .unclaimed
-        case .transaction(let id): standing(id, rows) ?? .unclaimed
+        case .transaction(let id): standing(id, rows) ?? waiting(rows) ?? .unclaimed
         case .order(let id):
             rows.orders.first { $0.id == id }?.transactionId.flatMap { standing($0, rows) }
                 ?? rows.receipts.filter { !$0.isOver }.max { $0.receivedAt < $1.receivedAt }
                 .map { standing($0, rows) } ?? .ordered
         }
+    }
+
+    /// Of the newest post that is still open; nothing of its purchases is known yet.
+    private static func waiting(_ rows: TimelineRows) -> Standing? {
+        rows.receipts.filter { !$0.state.isEnded }.max { $0.receivedAt < $1.receivedAt }
+            .map { Standing($0.shownState, $0.reason) }
     }
 
     private static func standing(_ receipt: TimelineRows.Receipt, _ rows: TimelineRows) -> Standing {
@@ -111,11 +117,14 @@ package struct Timeline: Sendable {
 
     private static func standing(_ transaction: String, _ rows: TimelineRows) -> Standing? {
         if let grant = rows.grant(of: transaction) {
-            let takenBack = rows.transactions.first { $0.transactionId == transaction }?.takenBack
+            let facts = rows.transactions.first { $0.transactionId == transaction }
+            let takenBack = facts?.takenBack
+            let isShared = facts?.ownership.map { Transaction.sharedOwnerships.contains($0) } ?? false
             let outcome = rows.outcomes.first { $0.receiptId == grant.receiptId && $0.transactionId == transaction }
             // This reason is for a poster who is not the owner, and says nothing of the grant.
             let reason = outcome?.reason == Reason.ownedByAnotherUser.rawValue ? nil : outcome?.reason
-            return Standing(.granted, takenBack == Reason.review.rawValue ? reason : takenBack ?? reason)
+            return Standing(
+                .granted, takenBack == Reason.review.rawValue ? reason : takenBack ?? reason, isShared: isShared)
         }
         guard
             let outcome = rows.outcomes.filter({ $0.transactionId == transaction }).max(by: {

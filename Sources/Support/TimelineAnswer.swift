@@ -52,6 +52,9 @@ extension Timeline {
         if let reason = receipt.reason { members.append(.init("reason", .string(reason))) }
         if let user = receipt.userId { members.append(.init("user", .string(audience.name(user, app: appID)))) }
         members.append(.init("receivedAt", .string(receipt.receivedAt.rfc3339)))
+        if let repeats = receipt.repeats, let repeatedAt = receipt.repeatedAt {
+            members += [.init("repeats", .integer(repeats)), .init("repeatedAt", .string(repeatedAt.rfc3339))]
+        }
         if audience.isSupport {
             members += [.init("lane", .string(receipt.lane)), .init("attempts", .integer(receipt.attempt))]
         }

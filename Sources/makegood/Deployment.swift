@@ -214,7 +214,7 @@ struct ProcessParts {
             CertificateWatch(apps: apps, configuration: configuration, logger: logger),
         ]
         if roles.contains(.scheduler) {
-            services.append(Watch(ledger: ledger, logger: logger))
+            services.append(Watch(ledger: ledger, logger: logger, waitingLimit: settings.waitingLimit))
             services.append(DoubleChargeSweep(ledger: ledger, logger: logger))
             services.append(PayloadRetention(ledger: ledger, configuration: configuration, logger: logger))
             services.append(GoodsByDay(ledger: ledger, logger: logger))

@@ -28,6 +28,10 @@ struct DoctorCommand: AsyncParsableCommand {
                 let verdict = finding.verdict.rawValue.padding(toLength: 4, withPad: " ", startingAt: 0)
                 print("\(verdict)  \(check)  \(finding.found)\(finding.toDo.map { ": \($0)" } ?? "")")
             }
+            let counts = [Diagnosis.Verdict.ok, .warn, .fail].map { verdict in
+                "\(findings.count { $0.verdict == verdict }) \(verdict.rawValue)"
+            }
+            print("\(findings.count) checks: \(counts.joined(separator: ", "))")
         }
         if findings.contains(where: { $0.verdict == .fail }) { throw ExitCode(1) }
     }

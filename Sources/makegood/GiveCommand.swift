@@ -30,6 +30,17 @@ extension SupportCommand {
         var item: String?
         @Option(help: "Why, for the audit: the ticket, what was looked at.")
         var because: String
+        @Flag(help: "Only say whether it would be given; write nothing.")
+        var dryRun = false
+        @Flag(help: "Print JSON: outcome, the reason why it is held, and the sentence.")
+        var json = false
+
+        private struct Answer: Encodable {
+            let outcome: String
+            let reason: String?
+            let dryRun: Bool
+            let text: String
+        }
 
         func validate() throws {
             guard (1...Self.becauseMax).contains(because.count) else {
@@ -44,19 +55,28 @@ extension SupportCommand {
                 throw ValidationError("--app names no app of the file")
             }
             guard section.policy.mode == .live else {
-                print("\(app) is in shadow: its goods are another system's to give")
+                try show("shadow", nil, "\(app) is in shadow: its goods are another system's to give")
                 throw ExitCode(1)
+            }
+            guard !configuration.placeholders.contains(user) else {
+                throw ValidationError("--user is a placeholder and names nobody (users.placeholders)")
             }
             try await Connections.withDatabase("support") { database in
                 try await UserProtection.check(configuration.userKeys, in: database)
                 let supportDecision = Statements.SupportDecision(
                     appID: app, transactionID: transaction,
                     userID: configuration.userKeys?.key(of: user, app: app) ?? user, item: item, because: because,
-                    canAsk: section.serverAPI != nil, isWrittenBack: section.policy.writesBackTokens)
+                    canAsk: section.serverAPI != nil, isWrittenBack: section.policy.writesBackTokens,
+                    isDryRun: dryRun)
                 let answer = try await Repairs(database: database, actor: Connections.actor).give(supportDecision)
-                print(answer.text(supportDecision))
+                try show(answer.outcome.rawValue, answer.reason?.rawValue, answer.text(supportDecision))
                 if !answer.isDecided { throw ExitCode(1) }
             }
+        }
+
+        private func show(_ outcome: String, _ reason: String?, _ text: String) throws {
+            guard json else { return print(text) }
+            try JSON.print(Answer(outcome: outcome, reason: reason, dryRun: dryRun, text: text))
         }
     }
 }

@@ -27,8 +27,9 @@ struct InspectCommand: AsyncParsableCommand {
             """,
         discussion: """
             Verifies one signed transaction, renewal info, notification, app transaction (JWS) or app receipt (PKCS#7), \
-            calls nobody without --ocsp, and prints one line of JSON: {"valid", "kind", "reason", "payload"}; with --pretty the same in \
-            plain words. Of a transaction receipt of iOS 6 style it shows the content; only Apple can verify it.
+            calls nobody without --ocsp, and prints one line of JSON: {"valid", "kind", "reason", "root", "payload"}; with --pretty the same in \
+            plain words. "root" is apple where Apple signed, and given where only a root of --root or of the \
+            configuration file did, as a simulator's. Of a transaction receipt of iOS 6 style it shows the content; only Apple can verify it.
 
             Exit code: 0 valid; 1 not valid, "reason" says why; 2 the file cannot be read, is empty or has more than \
             4 MiB, or the options name no app: then nothing is printed but a line on standard error.

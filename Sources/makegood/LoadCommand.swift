@@ -12,8 +12,6 @@ import Synchronization
 struct LoadCommand: AsyncParsableCommand {
     /// The most requests of one run; a simulator's ledger holds as many purchases.
     private static let requestsMax = SimulatorConfiguration.purchasesMaxDefault
-    /// The most accepted receipts that --until-granted watches.
-    private static let watchedMax = 200
 
     static let configuration = CommandConfiguration(
         commandName: "load",
@@ -94,7 +92,7 @@ struct LoadCommand: AsyncParsableCommand {
     @Option(help: ArgumentHelp("Users that the purchases are posted for in turn.", valueName: "number"))
     var users = 100_000
 
-    @Flag(help: "Afterwards watch the last 200 accepted receipts until each has ended.")
+    @Flag(help: "Watch accepted receipts, as many at a time as there are connections, each until it has ended.")
     var untilGranted = false
 
     @Flag(help: "Print one line of JSON.")
@@ -152,22 +150,23 @@ struct LoadCommand: AsyncParsableCommand {
     /// Runs the load. Returns whether a post was accepted and every watched receipt ended.
     private func load(with http: HTTPClient) async throws -> Bool {
         let address = try LoadAddress(url, option: "--url", allowsRemote: allowRemote)
+        let target = LoadTarget(http: http, base: address.base, key: key)
+        let watch = untilGranted ? GrantWatch(target: target, watchers: connections) : nil
         let run = LoadRun(
             connector: try LoadConnector(address),
             request: try LoadRequest(address: address, key: key, appId: app, kind),
             source: try source(http), limit: planned ?? Self.requestsMax, connections: connections,
-            rate: rate.perSecond, duration: .seconds(seconds), users: users,
-            watched: untilGranted ? Self.watchedMax : 0)
-        let target = LoadTarget(http: http, base: address.base, key: key)
+            rate: rate.perSecond, duration: .seconds(seconds), users: users, watch: watch.map { $0.offer })
         do { try await target.checkHealth() } catch {
             throw UnusableInput("nothing answers at \(address.base): \(error)")
         }
+        async let grants = watch?.grants()
         let outcome = try await run.run()
+        watch?.finish()
         let found = outcome.found
         var report = run.report(of: outcome)
-        if untilGranted, found.acceptedCount > 0 {
-            report.grants = await GrantWatch(target: target, connections: connections).watch(found.accepted)
-        }
+        let watched = await grants
+        if found.acceptedCount > 0 { report.grants = watched }
         if json { Terminal.show(report.json) } else { Terminal.show(report.text) }
         if let trouble = found.firstTrouble { Terminal.tell("makegood load: the first trouble was: \(trouble)") }
         if let failure = outcome.failure { throw failure }

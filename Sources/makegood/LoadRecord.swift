@@ -21,26 +21,24 @@ final class LoadRecord {
         var latencies = Histogram<UInt64>.ofDurations
         var late = 0
         var worstLateness = TimeAmount.zero
-        /// The last accepted receipts, watched afterwards; a circular buffer.
-        var accepted: [Accepted] = []
         var acceptedCount = 0
         /// The first answer that was no acceptance, or the first error.
         var firstTrouble: String?
     }
 
-    /// The number of accepted receipts to keep.
-    private let watched: Int
+    /// Called with each accepted receipt; nil: nobody watches them.
+    private let watch: (@Sendable (Accepted) -> Void)?
     private(set) var found = Found()
 
-    init(watched: Int) {
-        self.watched = watched
+    init(watch: (@Sendable (Accepted) -> Void)?) {
+        self.watch = watch
     }
 
     var isHopeless: Bool { found.acceptedCount == 0 && found.answers.total >= Self.hopelessMax }
 
     /// Whether the body of an answer with this status is needed.
     func wantsBody(_ status: Int) -> Bool {
-        Self.isAcceptance(status) ? watched > 0 : found.firstTrouble == nil
+        Self.isAcceptance(status) ? watch != nil : found.firstTrouble == nil
     }
 
     func began(late: TimeAmount) {
@@ -60,11 +58,7 @@ final class LoadRecord {
             return
         }
         found.latencies.record(latency)
-        if found.accepted.count < watched {
-            found.accepted.append(Accepted(body: body, at: now))
-        } else if watched > 0 {
-            found.accepted[found.acceptedCount % watched] = Accepted(body: body, at: now)
-        }
+        watch?(Accepted(body: body, at: now))
         found.acceptedCount += 1
     }
 

@@ -71,11 +71,11 @@ struct LoadReport: Encodable {
     }
 
     struct Grants: Encodable {
-        /// The number of accepted receipts that were watched: the last ones.
+        /// The number of accepted receipts that were watched (`GrantWatch`).
         let watched: Int
         /// The number of receipts by state; `open` counts those that had not ended when time was up.
         let states: [String: Int]
-        /// From the accepting answer until an end state was seen, at intervals of 100 ms.
+        /// From the accepting answer until the answer to a waiting question showed an end state.
         let milliseconds: Percentiles?
 
         var open: Int { states["open"] ?? 0 }
@@ -133,7 +133,7 @@ struct LoadReport: Encodable {
         if tokensUsedUp { lines.append("tokens      used up: the run ended early") }
         if let grants {
             let states = grants.states.sorted { $0.key < $1.key }.map { "\($0.key): \($0.value)" }
-            lines.append("grants      of the last \(grants.watched) accepted   \(states.joined(separator: "   "))")
+            lines.append("grants      of \(grants.watched) watched   \(states.joined(separator: "   "))")
             lines.append("grant ms    \(grants.milliseconds?.text ?? "none ended")")
         }
         return lines.joined(separator: "\n")

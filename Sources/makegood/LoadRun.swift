@@ -24,8 +24,8 @@ struct LoadRun: Sendable {
     let rate: Double?
     let duration: Duration
     let users: Int
-    /// The number of accepted receipts to keep for watching.
-    var watched = 0
+    /// Called with each accepted receipt, on the thread of the run; nil: nobody watches them.
+    var watch: (@Sendable (LoadRecord.Accepted) -> Void)?
     /// The time-out of a request, from the first byte sent to the last byte read; longer than any gateway waits.
     var timeout = TimeAmount.seconds(30)
 
@@ -95,7 +95,7 @@ final class LoadSenders {
         self.loop = loop
         self.done = done
         stock = TokenStock(limit: run.limit, source: run.source, loop: loop)
-        record = LoadRecord(watched: run.watched)
+        record = LoadRecord(watch: run.watch)
     }
 
     func begin() {

@@ -54,8 +54,9 @@ struct LoadTarget: Sendable {
         let body: [UInt8]
     }
 
-    func receipt(_ id: String) async throws -> Answer {
-        try await answer(to: "/v1/receipts/\(id)")
+    /// - Parameter wait: how long the deployment may wait for the receipt's verdict, in seconds.
+    func receipt(_ id: String, wait: Int) async throws -> Answer {
+        try await answer(to: "/v1/receipts/\(id)?wait=\(wait)")
     }
 
     /// Asks for the health of the deployment.

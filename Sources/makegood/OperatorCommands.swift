@@ -25,15 +25,22 @@ struct CheckCommand: AsyncParsableCommand {
 
     func run() async throws {
         let scale = try Settings().timeScale
-        let violations = try await Connections.withDatabase(
+        let span = full ? Invariant.Span.all : .recent
+        let (violations, read) = try await Connections.withDatabase(
             "check", patience: full ? .seconds(600) : .seconds(60), isReadOnly: true
-        ) { database in try await Invariant.check(database, span: full ? .all : .recent, scale: scale) }
+        ) { database in
+            (
+                try await Invariant.check(database, span: span, scale: scale),
+                try await Invariant.extent(database, span: span)
+            )
+        }
         if json {
             let report = Dictionary(
                 uniqueKeysWithValues: Invariant.ofTheLedger.map { invariant in
                     (invariant.name, violations.first { $0.invariant == invariant.name }?.count ?? 0)
                 })
-            try JSON.print(["violations": report])
+            try JSON.print(
+                JSON.Check(violations: report, read: .init(receipts: read.receipts, grants: read.grants, full: full)))
         } else {
             for invariant in Invariant.ofTheLedger {
                 let violation = violations.first { $0.invariant == invariant.name }
@@ -44,6 +51,10 @@ struct CheckCommand: AsyncParsableCommand {
                     print("         … \(violation.count) in all")
                 }
             }
+            print(
+                "\(Invariant.ofTheLedger.count - violations.count) of \(Invariant.ofTheLedger.count) hold, for "
+                    + "\(read.receipts) receipts and \(read.grants) grants \(full ? "of all time" : "of the last two days")"
+            )
         }
         if !violations.isEmpty { throw ExitCode(1) }
     }
@@ -61,6 +72,10 @@ struct QueueCommand: AsyncParsableCommand {
             abstract: """
                 What is open, by app, lane and state; what is still to be told to Apple; what waits in the queues; the \
                 dead letters.
+                """,
+            discussion: """
+                What is open comes from the database, and is shown also while the broker is away. Exit code 1: the broker \
+                did not say what waits in the queues.
                 """)
 
         @Flag(help: "Print JSON.")
@@ -70,22 +85,32 @@ struct QueueCommand: AsyncParsableCommand {
             let (rows, appleUpdates) = try await Connections.withDatabase("queue") {
                 (try await $0.run(Statements.backlog), try await $0.run(Statements.openAppleUpdates))
             }
-            let depths = try await Connections.queueDepths()
+            // What is open stands in the database, and is shown whatever the broker does.
+            var depths: [(String, Int)] = []
+            var trouble: RabbitMQError?
+            do {
+                depths = try await Connections.queueDepths()
+            } catch let error as RabbitMQError {
+                trouble = error
+            }
             if json {
-                let open = rows.map {
+                let open = rows.filter { $0.receipts > 0 }.map {
                     JSON.Backlog(
                         appId: $0.appID, lane: $0.lane, state: $0.state, receipts: $0.receipts,
                         overdueSeconds: $0.overdueSeconds)
                 }
-                let toTell = appleUpdates.map {
+                let toTell = appleUpdates.filter { $0.appleUpdates > 0 }.map {
                     JSON.AppleUpdates(
                         appId: $0.appID, kind: $0.kind, state: $0.state, appleUpdates: $0.appleUpdates,
                         overdueSeconds: $0.overdueSeconds)
                 }
                 try JSON.print(
-                    JSON.Status(open: open, appleUpdates: toTell, queues: Dictionary(depths) { first, _ in first }))
-                return
+                    JSON.Status(
+                        open: open, appleUpdates: toTell, queues: Dictionary(depths) { first, _ in first },
+                        broker: trouble.map { "\($0)" } ?? "ok"))
+                return try Self.end(trouble)
             }
+            if let trouble { print("queues: unknown, \(trouble)") }
             for (queue, messages) in depths { print("queue \(queue): \(messages) messages ready") }
             for row in rows where row.receipts > 0 {
                 let overdue = Int(row.overdueSeconds)
@@ -98,6 +123,11 @@ struct QueueCommand: AsyncParsableCommand {
                     "\(row.appID) to tell Apple, \(row.kind) \(row.state): \(row.appleUpdates), oldest due for \(overdue) s"
                 )
             }
+            try Self.end(trouble)
+        }
+
+        private static func end(_ trouble: RabbitMQError?) throws {
+            if trouble != nil { throw ExitCode(1) }
         }
     }
 
@@ -120,8 +150,11 @@ struct QueueCommand: AsyncParsableCommand {
 
     struct Redrive: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Make parked and held receipts due, so that they are judged again now.")
+            abstract: "Make parked and held receipts due, so that they are judged again now.",
+            discussion: "Without ids: all of them, or those that the options name. Audited; safe to repeat.")
 
+        @Argument(help: "Ids of receipts, as `makegood support waiting` prints them.")
+        var ids: [String] = []
         @Option(help: "Only this app.")
         var app: String?
         @Option(help: "parked, held, or both when left out.")
@@ -133,15 +166,31 @@ struct QueueCommand: AsyncParsableCommand {
             for state in state where ![ReceiptState.parked, .held].map(\.rawValue).contains(state) {
                 throw ValidationError("--state must be parked or held")
             }
+            guard ids.allSatisfy({ UUID(uuidString: $0) != nil }) else { throw ValidationError("an id must be a UUID") }
+            if !ids.isEmpty, app != nil || !state.isEmpty || reason != nil {
+                throw ValidationError("name ids or options, not both")
+            }
         }
 
         func run() async throws {
+            guard ids.isEmpty else { return try await redriveIDs() }
             let states = state.isEmpty ? [.parked, .held] : state.compactMap(ReceiptState.init(rawValue:))
             let count = try await Connections.withDatabase("queue") { database in
                 try await Repairs(database: database, actor: Connections.actor)
                     .redrive(states, appID: app, reason: reason)
             }
             print("\(count) receipts are due")
+        }
+
+        private func redriveIDs() async throws {
+            let named = ids.compactMap(UUID.init(uuidString:))
+            let due = try await Connections.withDatabase("queue") { database in
+                try await Repairs(database: database, actor: Connections.actor).redrive(named)
+            }
+            print("\(due.count) receipts are due")
+            let others = Set(named).subtracting(due)
+            for id in others.map(\.text).sorted() { print("\(id): no held or parked receipt has this id") }
+            if !others.isEmpty { throw ExitCode(1) }
         }
     }
 
@@ -207,7 +256,7 @@ struct QueueCommand: AsyncParsableCommand {
 struct SupportCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "support", abstract: "Repair what went wrong for players.",
-        subcommands: [Give.self, Rejudge.self, Own.self, Reports.self, Handled.self])
+        subcommands: [Waiting.self, Give.self, Rejudge.self, Own.self, Reports.self, Handled.self])
 
     struct Own: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
@@ -233,6 +282,9 @@ struct SupportCommand: AsyncParsableCommand {
             }
             try await Connections.withDatabase("support") { database in
                 try await UserProtection.check(configuration.userKeys, in: database)
+                guard !configuration.placeholders.contains(user) else {
+                    throw ValidationError("--user is a placeholder and names nobody (users.placeholders)")
+                }
                 let key = configuration.userKeys?.key(of: user, app: app) ?? user
                 let repairs = Repairs(database: database, actor: Connections.actor)
                 let decided = try await repairs.decideOwner(
@@ -263,13 +315,16 @@ struct SupportCommand: AsyncParsableCommand {
             let lines = reports.map { report in
                 [
                     "id": report.id.text, "app": report.appID, "user": report.userID,
-                    "orderId": report.orderID?.text, "transactionId": report.transactionID,
-                    "message": report.message, "reportedAt": report.reportedAt.formatted(.iso8601),
+                    "orderId": report.orderID?.text, "transactionId": report.transactionID, "kind": report.kind,
+                    "device": report.device, "message": report.message,
+                    "reportedAt": report.reportedAt.rfc3339,
                 ].compactMapValues { $0 }
             }
             if json { return try JSON.print(lines) }
             for line in lines {
-                let names = ["reportedAt", "id", "app", "user", "orderId", "transactionId", "message"]
+                let names = [
+                    "reportedAt", "id", "app", "user", "kind", "orderId", "transactionId", "device", "message",
+                ]
                 print(names.map { line[$0] ?? "-" }.joined(separator: "  "))
             }
             if lines.isEmpty { print("nothing waits") }
@@ -343,11 +398,26 @@ struct SupportCommand: AsyncParsableCommand {
 
 /// The JSON that the commands print.
 enum JSON {
+    struct Check: Encodable {
+        struct Read: Encodable {
+            let receipts: Int
+            let grants: Int
+            /// Whether they are all, or those of the last two days.
+            let full: Bool
+        }
+
+        /// The number of violations by invariant.
+        let violations: [String: Int]
+        let read: Read
+    }
+
     struct Status: Encodable {
         let open: [Backlog]
         let appleUpdates: [AppleUpdates]
         /// The number of ready messages by queue.
         let queues: [String: Int]
+        /// `ok`, or why the broker did not answer; `queues` is empty then.
+        let broker: String
     }
 
     struct Backlog: Encodable {

@@ -4,6 +4,7 @@ import Encoding
 import Foundation
 import Ledger
 import MovingIn
+import Purchases
 import Settings
 
 struct ShadowCommand: AsyncParsableCommand {
@@ -25,10 +26,12 @@ struct ShadowCommand: AsyncParsableCommand {
                 FILE is what `makegood import grants` takes. Read-only. Told are: other_user, other_product, only_here \
                 (given here alone, of purchases between the file's first and last, or --since and --until), only_there \
                 (with the reason, or nobody posted it), undecided (held here, or still being tried) and refused (a line \
-                that cannot be read). Exit code 0: no difference; 1: differences, undecided ones apart; 2: the file or \
+                that cannot be read). Of an app that is live, which the command says, the file is compared with what was \
+                granted. Exit code 0: no difference; 1: differences, undecided ones apart; 2: the file or \
                 the configuration is of no use.
                 """)
 
+        @OptionGroup var origin: ImportCommand.Origin
         @OptionGroup var options: ImportCommand.Options
         @Option(help: "Look in the file for purchases made here from then on (RFC 3339).")
         var since: String?
@@ -46,10 +49,15 @@ struct ShadowCommand: AsyncParsableCommand {
         func run() async throws {
             let report = try await ImportCommand.told(options) {
                 let configuration = try Settings().loadConfiguration()
+                let isLive = configuration.apps[options.app]?.policy.mode == .live
+                if isLive {
+                    Terminal.tell(
+                        "\(options.app) is live, not in shadow: the file is compared with what was granted here")
+                }
                 return try await Connections.withDatabase("shadow", isReadOnly: true) { database in
                     try await UserProtection.check(configuration.userKeys, in: database)
-                    var (file, context) = try await options.open(configuration, in: database)
-                    return try await ShadowDiff(database: database, context: context).run(
+                    var (file, context) = try await options.open(configuration, from: origin.from, in: database)
+                    return try await ShadowDiff(database: database, context: context, isLive: isLive).run(
                         &file, since: since.flatMap(Date.init(rfc3339:)), until: until.flatMap(Date.init(rfc3339:))
                     ) { difference in
                         Terminal.show(options.json ? difference.json.text : difference.text)
@@ -61,6 +69,7 @@ struct ShadowCommand: AsyncParsableCommand {
             } else {
                 let counts = ShadowDiff.Kind.allCases.map { "\($0.rawValue) \(report.counts[$0] ?? 0)" }
                 Terminal.show("\(report.lines) lines: same \(report.same), \(counts.joined(separator: ", "))")
+                if !report.skipped.isEmpty { Terminal.show("skipped: \(ImportSkip.text(report.skipped))") }
                 if report.undecidedReceipts > 0 {
                     Terminal.show("\(report.undecidedReceipts) receipts of the app are not judged yet")
                 }

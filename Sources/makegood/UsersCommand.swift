@@ -40,12 +40,15 @@ struct UsersCommand: AsyncParsableCommand {
                 post of the same user is granted under the same key without storing the id again (`users readmit` ends \
                 that). Without it a random tombstone takes the id's place in every table: a later post of the same \
                 user stores the id again, and another user owns the purchases. An id that was merged into another \
-                account is erased with that account, never alone.
+                account is erased with that account, never alone. Nobody can take it back: on a terminal the command \
+                asks first, elsewhere it needs --yes.
                 """)
 
         @OptionGroup var user: User
         @Flag(help: "Only say what is there.")
         var dryRun = false
+        @Flag(help: "Erase without asking.")
+        var yes = false
 
         func run() async throws {
             try await UsersCommand.withErasure(of: user) { erasure, name in
@@ -59,11 +62,24 @@ struct UsersCommand: AsyncParsableCommand {
                     throw ExitCode(1)
                 }
                 guard !dryRun else { return print("\(standing), \(traces.text): would be erased") }
+                try confirm("erase \(name.key) of \(user.app): \(standing), \(traces.text)?")
                 _ = try await erasure.erase(name)
                 print("erased; \(traces.text) stay, without the id")
                 if standing != .clear, traces.openReceipts > 0 {
                     print("what was sent beside the open ones stays until they end: erase again then")
                 }
+            }
+        }
+
+        private func confirm(_ question: String) throws {
+            switch yes ? true : Terminal.confirms(question) {
+            case true: return
+            case false:
+                Terminal.tell("nothing was erased")
+                throw ExitCode(1)
+            case nil:
+                Terminal.tell("nothing was erased: say --yes, or run it on a terminal, where it asks")
+                throw ExitCode.unusableInput
             }
         }
     }

@@ -209,11 +209,15 @@ import Testing
     @Test func `another app's or another environment's receipt is refused`() async throws {
         let chess = try receipt(ReceiptAttributes.content(bundleId: "com.example.chess"))
         #expect(await verifier.refusal(of: chess.base64) == .notBelieved(.wrongApp))
+        let listing = try authority.verifier(aliases: ["com.example.chess"])
+        #expect(await listing.refusal(of: chess.base64) == nil)
         let production = try authority.verifier(environments: [.production])
         for (type, isServed) in [
             ("Production", true), ("ProductionVPP", true), ("ProductionSandbox", false),
             ("ProductionVPPSandbox", false),
-            ("ProductionInternal", false), ("", false), ("production", false),
+            ("ProductionInternal", false), ("production", false),
+            // A receipt without a type is of an unknown environment, not of a wrong one (F23).
+            ("", true),
         ] {
             let bytes = try receipt(ReceiptAttributes.content(type: type))
             let expected: ReceiptFailure? = isServed ? nil : .notBelieved(.wrongEnvironment)

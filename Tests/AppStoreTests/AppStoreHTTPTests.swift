@@ -87,12 +87,12 @@ private func failure(_ client: VerifyReceiptClient) async -> AppStoreFailure? {
         }
     }
 
-    @Test(arguments: [100_000, 8 * 1024 * 1024])
+    @Test(arguments: [100_000, AppStoreHTTP.receiptAnswerLimit])
     func `an answer over the size limit is garbage`(_ filler: Int) async throws {
         let text = #"{"status":0,"receipt":{},"x":"\#(String(repeating: "x", count: filler))"}"#
         try await LocalApple.serving({ _ in .json(text) }) { apple, http in
             let failure = await failure(client(http, apple.url))
-            #expect(failure?.error == (text.utf8.count > AppStoreHTTP.answerLimit ? .garbage : nil))
+            #expect(failure?.error == (text.utf8.count > AppStoreHTTP.receiptAnswerLimit ? .garbage : nil))
         }
     }
 
@@ -205,9 +205,50 @@ private func failure(_ client: VerifyReceiptClient) async -> AppStoreFailure? {
         }
     }
 
+    @Test func `F16: a byte order mark before an answer is passed over`() async throws {
+        try await LocalApple.serving({ _ in
+            .json("\u{FEFF}" + #"{"status":0,"receipt":{"bundle_id":"b","in_app":[]}}"#)
+        }) { apple, http in
+            let verified = try await client(http, apple.url).verify(receipt)
+            #expect(verified.bundleId == "b")
+        }
+        try await LocalApple.serving({ _ in .json("\u{FEFF}\u{FEFF}{}") }) { apple, http in
+            #expect(await failure(client(http, apple.url))?.error == .garbage, "one mark, not two")
+        }
+    }
+
+    @Test func `21006 with the receipt's data is an answer, and so is its label`() async throws {
+        let flat = #","receipt":{"bid":"b","transaction_id":"1","product_id":"p","purchase_date_ms":"1000"}"#
+        let latest =
+            #","latest_expired_receipt_info":{"transaction_id":"2","product_id":"p","purchase_date_ms":"2000"}"#
+        try await LocalApple.serving({ _ in Self.answer("21006", flat + latest) }) { apple, http in
+            let verified = try await client(http, apple.url).verify(receipt)
+            #expect(verified.entries.map(\.transactionId) == ["1", "2"] && verified.bundleId == "b")
+            #expect(verified.calls.map(\.code) == [21006])
+        }
+        for rest in ["", #","receipt":{"bid":"b"}"#, #","receipt":7"#] {
+            try await LocalApple.serving({ _ in Self.answer("21006", rest) }) { apple, http in
+                #expect(
+                    await failure(client(http, apple.url))?.error == .receiptStatus(code: 21006, retryable: nil))
+            }
+        }
+    }
+
+    @Test func `a status that Apple does not document, or that speaks of our request, has a label of its own`() {
+        for code in [21000, 21001, 20999, 21011, 21099, 21200, 1, -1, 99_999] {
+            #expect(
+                AppStoreError.receiptStatus(code: code, retryable: nil).label == "receipt_status_unknown", "\(code)")
+        }
+        for code in Array(21002...21010) + [21100, 21199] {
+            #expect(AppStoreError.receiptStatus(code: code, retryable: nil).label == "receipt_status", "\(code)")
+        }
+    }
+
     @Test(arguments: [
         "", "not json", "[]", "{}", #"{"status":null}"#, #"{"status":"x"}"#, #"{"status":0}"#,
-        #"{"status":0,"receipt":[]}"#, #"{"status":0,"receipt":{"in_app":{}}}"#,
+        #"{"status":0,"receipt":[]}"#, #"{"status":0,"receipt":{"in_app":7}}"#, #"{"status":0,"receipt":null}"#,
+        #"{"status":0,"receipt":{"bid":"b","transaction_id":"1"}}"#, #"{"status":true,"receipt":{}}"#,
+        #"{"status":0,"receipt":{},"latest_receipt_info":"soon"}"#,
         #"{"status":0,"receipt":{"in_app":["x"]}}"#, #"{"status":0,"receipt":{"in_app":[{"product_id":"p"}]}}"#,
         #"{"status":0,"receipt":{"in_app":[{"transaction_id":"1"}]}}"#,
         #"{"status":0,"receipt":{"in_app":[{"transaction_id":"","product_id":"p"}]}}"#,

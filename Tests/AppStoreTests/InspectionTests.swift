@@ -127,7 +127,8 @@ import Testing
             #expect(payload["bundleId"] == .string(Payload.bundleId))
             #expect(payload["creationDate"] == .integer(1_530_000_000_000))
             #expect(payload["inApp"]?.array?.first?.object?["transactionId"] == .string("1000000000000001"))
-            #expect(inspection.text.hasPrefix("App receipt: valid. This is Apple's word about this app.\n"))
+            #expect(inspection.text.hasPrefix("App receipt: valid, but not Apple's word: it was signed below a root"))
+            #expect(try JSON(parsing: inspection.json).object?["root"] == .string("given"))
             #expect(inspection.text.contains(Self.row("made", "2018-06-26T08:00:00Z")))
             #expect(inspection.text.contains(Self.row("product", "com.example.game.coins6")))
         }
@@ -158,7 +159,9 @@ import Testing
         let valid = await Inspection.inspect(
             Array(try authority.sign(Payload.transaction(extra: extra)).utf8), with: verifier)
         let lines = valid.text.split(separator: "\n").map(String.init)
-        #expect(lines[0] == "Signed transaction: valid. This is Apple's word about this app.")
+        #expect(
+            lines[0].hasPrefix(
+                "Signed transaction: valid, but not Apple's word: it was signed below a root that was given (CN="))
         #expect(lines[1] == "  " + Self.row("transaction", "2000000000000001"))
         #expect(lines.contains("  " + Self.row("bought", "2026-05-28T20:10:00Z")))
         #expect(lines.contains("  " + Self.row("price", "1.99 USD")))
@@ -185,6 +188,27 @@ import Testing
         let extreme = #","expiresDate":1e300,"revocationDate":-1e300,"signedDate":1780000000000.5"#
         let odd = try authority.sign(Payload.transaction(signedDate: nil, extra: extreme))
         #expect(await Inspection.inspect(Array(odd.utf8), with: verifier).text.contains("1e+300"))
+    }
+
+    @Test func `a JWS that was cut off is called that, a forged one is not`() async throws {
+        let jws = try authority.sign(Payload.transaction())
+        let parts = jws.split(separator: ".")
+        for (text, note) in [
+            (String(parts[0].dropLast(9)), "a JWS that was cut off: 1 of its 3 parts are there"),
+            ("\(parts[0]).\(parts[1].dropLast())", "a JWS that was cut off: 2 of its 3 parts are there"),
+            (
+                "\(parts[0]).\(parts[1]).",
+                "a JWS that was cut off: 0 of the 86 characters of its signature are there"
+            ),
+            (
+                String(jws.dropLast(43)),
+                "a JWS that was cut off: 43 of the 86 characters of its signature are there"
+            ),
+            (jws + ".", nil), ("a.b.c", nil), ("hello", nil),
+        ] as [(String, String?)] {
+            let inspection = await Inspection.inspect(Array(text.utf8), with: verifier)
+            #expect(!inspection.isValid && inspection.note == note, "\(text.suffix(20))")
+        }
     }
 
     @Test func `output is the same for the same input`() async throws {

@@ -114,11 +114,12 @@ struct ReceiptAuthority: Sendable {
 
     func verifier(
         environments: Set<StoreEnvironment> = [.production, .sandbox], bundleId: String = Payload.bundleId,
-        acceptsXcode: Bool = false, revocation: RevocationCheck? = nil
+        aliases: [String] = [], acceptsXcode: Bool = false, revocation: RevocationCheck? = nil
     ) throws -> AppReceiptVerifier {
         AppReceiptVerifier(
             app: try AppIdentity(
-                bundleId: bundleId, environments: environments, acceptsUnsignedXcodeData: acceptsXcode),
+                bundleId: bundleId, bundleIdAliases: aliases, environments: environments,
+                acceptsUnsignedXcodeData: acceptsXcode),
             anchors: try TrustAnchors(rootCertificates: [chain[2]], acceptAppleRoots: false),
             revocation: revocation, now: { Self.creationDate })
     }

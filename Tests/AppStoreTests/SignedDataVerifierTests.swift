@@ -307,10 +307,40 @@ import Testing
     // MARK: Identity
 
     @Test func `another app's transaction is refused, before its environment is looked at`() async throws {
-        for bundleId in ["com.example.other", "com.example.Game", "com.example.game ", ""] {
+        for bundleId in ["com.example.other", "com.example.Game", "com.example.game "] {
             let jws = try authority.sign(Payload.transaction(bundleId: bundleId, environment: "Nowhere"))
             #expect(await verifier.refusal(of: jws) == .wrongApp)
         }
+    }
+
+    @Test func `F22: what another build of the app sold is the app's where the app lists its bundle id`() async throws {
+        let aliases = ["maccatalyst.com.example.game", "com.example.game.Clip"]
+        let listing = try authority.verifier(aliases: aliases)
+        for bundleId in aliases {
+            let jws = try authority.sign(Payload.transaction(bundleId: bundleId))
+            #expect(try await listing.transaction(jws).bundleId == bundleId)
+            #expect(await verifier.refusal(of: jws) == .wrongApp)
+        }
+        for bundleId in ["com.example.game.clip", "maccatalyst.com.example.game.Clip", "com.example.other"] {
+            let jws = try authority.sign(Payload.transaction(bundleId: bundleId))
+            #expect(await listing.refusal(of: jws) == .wrongApp)
+        }
+    }
+
+    @Test(arguments: [
+        ("maccatalyst.com.example.game", true), ("com.example.game.Clip", true), ("com.example.game.clip", true),
+        ("com.example.game.AppClip", true), ("maccatalyst.com.example.game.Clip", true), ("com.example.game", false),
+        ("com.example.game.two", false), ("com.example.gameClip", false), ("com.example.game.Clip.two", false),
+        ("maccatalyst.com.example.other", false), ("com.example", false), ("", false), ("maccatalyst.", false),
+    ])
+    func `F22: a bundle id that looks like another build of the app is known by its form`(
+        bundleId: String, isVariant: Bool
+    ) throws {
+        #expect(
+            try AppIdentity(bundleId: "com.example.game", environments: [.sandbox]).resembles(bundleId) == isVariant)
+        let listing = try AppIdentity(
+            bundleId: "com.example.game", bundleIdAliases: [bundleId], environments: [.sandbox])
+        #expect(!listing.resembles(bundleId) && listing.admits(bundleId) && !listing.admits(nil))
     }
 
     @Test func `P12: the environment must be one the app is served in`() async throws {

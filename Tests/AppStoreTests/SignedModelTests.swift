@@ -95,7 +95,7 @@ import Testing
 
     @Test func `a new field of another type than documented costs nobody a purchase`() async throws {
         let fields =
-            #","offerPeriod":1,"billingPlanType":{},"previousOriginalTransactionId":[],"commitmentInfo":"x","#
+            #","offerPeriod":[],"billingPlanType":{},"previousOriginalTransactionId":[],"commitmentInfo":"x","#
             + #""advancedCommerceInfo":[1]"#
         let transaction = try await verifier.transaction(try authority.sign(Payload.transaction(extra: fields)))
         #expect(transaction.offerPeriod == nil && transaction.billingPlanType == nil)
@@ -106,17 +106,22 @@ import Testing
         let commitment = try await verifier.transaction(try authority.sign(Payload.transaction(extra: inner)))
             .commitment
         #expect(commitment?.totalBillingPeriods == 2)
-        #expect(commitment?.billingPeriodNumber == nil && commitment?.expiresDate == nil)
+        #expect(commitment?.billingPeriodNumber == 3 && commitment?.expiresDate == nil)
     }
 
     @Test(arguments: ["1e300", "-1e300", "253402300800000", "-62167219200001", "9223372036854775807"])
-    func `a date that no calendar or no database knows is malformed, and no crash`(_ date: String) async throws {
-        for field in ["expiresDate", "revocationDate", "originalPurchaseDate"] {
+    func `a date that no calendar or no database knows is unknown, and no crash`(_ date: String) async throws {
+        for field in ["expiresDate", "originalPurchaseDate"] {
             let jws = try authority.sign(Payload.transaction(extra: #","\#(field)":\#(date)"#))
-            #expect(await verifier.refusal(of: jws) == .malformed)
+            let transaction = try await verifier.transaction(jws)
+            #expect(transaction.expiresDate == nil && transaction.originalPurchaseDate == nil)
         }
-        let fields = try JSON(parsing: Array(#"{"a":"\#(date)"}"#.utf8)).object
-        #expect(throws: FieldMismatch.self) { try fields?.lenientDate("a") }
+        // That Apple took the purchase back cannot be passed over.
+        let revoked = try authority.sign(Payload.transaction(extra: #","revocationDate":\#(date)"#))
+        await #expect(throws: VerificationFailure(.malformed, isGenuine: true)) {
+            try await verifier.transaction(revoked)
+        }
+        #expect(AppleFields(["a": .string(date)]).date("a") == nil)
     }
 
     @Test func `unknown values and fields, fractions, negative dates and odd tokens decode`() async throws {
@@ -136,19 +141,99 @@ import Testing
         #expect((transaction.originalPurchaseDate ?? .now) < Date(timeIntervalSince1970: 0))
     }
 
+    /// Other JSON types than documented, by field, and what the field then says; nil: unknown.
+    private static let otherTypes: [(field: String, value: String, read: String?)] =
+        [
+            ("transactionId", "9007199254740993", "9007199254740993"), ("productId", "7", "7"),
+            ("originalTransactionId", "2000000000000001", "2000000000000001"), ("originalTransactionId", "1.5", nil),
+            // The digits of a number beyond 64 bits are lost when it is read: it becomes no id.
+            ("originalTransactionId", "20000000000000000001", nil), ("originalTransactionId", "{}", nil),
+            ("webOrderLineItemId", "7", "7"), ("webOrderLineItemId", "true", nil), ("type", "3", "3"),
+            ("quantity", #""3""#, "3"), ("quantity", "3.0", "3"), ("quantity", "1.5", nil), ("quantity", "true", nil),
+            ("quantity", #""three""#, nil), ("price", #""1990""#, "1990"), ("price", "[]", nil),
+            ("storefrontId", "1", "1"),
+            ("isUpgraded", #""true""#, "true"), ("isUpgraded", "1", "true"), ("isUpgraded", #""0""#, "false"),
+            ("isUpgraded", #""False""#, "false"), ("isUpgraded", "2", nil), ("isUpgraded", "{}", nil),
+            ("expiresDate", #""1780000000000""#, "1780000000000"), ("expiresDate", "{}", nil),
+            ("expiresDate", #""2026-05-28T20:26:40Z""#, "1780000000000"), ("expiresDate", #""soon""#, nil),
+            ("expiresDate", #""2026-05-28 20:26:40 Etc/GMT""#, "1780000000000"), ("expiresDate", "true", nil),
+            ("revocationDate", #""1780000000000""#, "1780000000000"), ("revocationReason", #""1""#, "1"),
+            ("revocationType", "7", "7"), ("revocationPercentage", #""50000""#, "50000"), ("offerType", #""3""#, "3"),
+            ("appAccountToken", "7", nil), ("purchaseDate", #""1779999000000""#, "1779999000000"),
+            ("purchaseDate", "{}", nil), ("signedDate", #""1780000000000""#, "1780000000000"),
+            ("signedDate", "{}", nil),
+            ("environment", "0", "0"), ("environment", "{}", nil),
+            ("commitmentInfo", #""{\"billingPeriodNumber\":3}""#, "3"), ("commitmentInfo", "7", nil),
+        ]
+
+    @Test(arguments: otherTypes)
+    func `F15: a field of another type is read or unknown`(_ field: String, _ value: String, _ read: String?) throws {
+        let base = try JSON(parsing: Array(Payload.transaction().utf8)).object
+        var payload = try #require(base)
+        payload[field] = try JSON(parsing: Array(value.utf8))
+        let transaction = try SignedTransaction(payload)
+        func milliseconds(_ date: Date?) -> String? { date.map { String(Int64($0.timeIntervalSince1970 * 1000)) } }
+        let seen: String? =
+            switch field {
+            case "transactionId": transaction.transactionId
+            case "productId": transaction.productId
+            case "originalTransactionId": transaction.originalTransactionId
+            case "webOrderLineItemId": transaction.webOrderLineItemId
+            case "type": transaction.type
+            case "quantity": transaction.quantity.map { String($0) }
+            case "price": transaction.price.map { String($0) }
+            case "storefrontId": transaction.storefrontId
+            case "isUpgraded": transaction.isUpgraded.map { String($0) }
+            case "expiresDate": milliseconds(transaction.expiresDate)
+            case "revocationDate": milliseconds(transaction.revocationDate)
+            case "revocationReason": transaction.revocationReason.map { String($0) }
+            case "revocationType": transaction.revocationType
+            case "revocationPercentage": transaction.revocationPercentage.map { String($0) }
+            case "offerType": transaction.offerType.map { String($0) }
+            case "appAccountToken": transaction.appAccountToken?.uuidString
+            case "purchaseDate": milliseconds(transaction.purchaseDate)
+            case "signedDate": milliseconds(transaction.signedDate)
+            case "environment": transaction.environment?.rawValue
+            case "commitmentInfo": transaction.commitment?.billingPeriodNumber.map { String($0) }
+            default: "no such field"
+            }
+        #expect(seen == read)
+        // Nothing else has changed.
+        var same = transaction
+        let plain = try SignedTransaction(try #require(base))
+        if field != "productId" { #expect(same.productId == plain.productId) }
+        if field != "purchaseDate" { #expect(same.purchaseDate == plain.purchaseDate) }
+        same.transactionId = plain.transactionId
+        #expect(same.bundleId == plain.bundleId)
+    }
+
     @Test(arguments: [
-        #""transactionId":1"#, #""productId":null"#, #""productId":[]"#, #""quantity":"1""#, #""quantity":1.5"#,
-        #""quantity":1e30"#, #""purchaseDate":"1780000000000""#, #""signedDate":{}"#, #""isUpgraded":"true""#,
-        #""appAccountToken":7"#, #""price":"1990""#, #""bundleId":true"#, #""environment":0"#,
+        #""transactionId":null"#, #""transactionId":1.5"#, #""transactionId":20000000000000000001"#,
+        #""transactionId":"""#, #""productId":null"#, #""productId":[]"#, #""bundleId":true"#, #""bundleId":"""#,
+        #""revocationDate":{}"#, #""revocationDate":"soon""#,
     ])
-    func `a field of the wrong type is malformed, not a crash`(_ field: String) async throws {
+    func `a purchase that cannot be judged without a field is Apple's all the same`(_ field: String) async throws {
         let key = String(field.dropFirst().prefix { $0 != "\"" })
-        var payload = #"{"bundleId":"com.example.game","environment":"Production"}"#
-        let fields = ["transactionId", "productId", "bundleId", "environment"].filter { $0 != key }.map { name in
-            #""\#(name)":"\#(name == "bundleId" ? Payload.bundleId : name == "environment" ? "Production" : "1")""#
+        let known: [(String, String)] = [
+            ("transactionId", "1"), ("productId", "p"), ("bundleId", Payload.bundleId), ("environment", "Production"),
+        ]
+        let fields =
+            known.filter { $0.0 != key }.map { #""\#($0.0)":"\#($0.1)""# }
+            + [#""signedDate":1780000000000"#, field]
+        let jws = try authority.sign("{\(fields.joined(separator: ","))}")
+        await #expect(throws: VerificationFailure(.malformed, isGenuine: true)) { try await verifier.transaction(jws) }
+        // What Apple did not sign is no such purchase.
+        let forged = try TestAuthority().sign("{\(fields.joined(separator: ","))}")
+        await #expect(throws: VerificationFailure(.untrustedRoot)) { try await verifier.transaction(forged) }
+    }
+
+    @Test func `F23: a transaction that names no environment is Apple's, of an unknown environment`() async throws {
+        for environment in ["", #","environment":null"#, #","environment":{}"#, #","environment":"""#] {
+            let payload =
+                #"{"transactionId":"1","productId":"p","bundleId":"\#(Payload.bundleId)","#
+                + #""purchaseDate":1779999000000,"signedDate":1780000000000\#(environment)}"#
+            #expect(try await verifier.transaction(try authority.sign(payload)).environment == nil, "\(environment)")
         }
-        payload = "{\((fields + [field]).joined(separator: ","))}"
-        #expect(await verifier.refusal(of: try authority.sign(payload)) == .malformed)
     }
 
     @Test func `renewal info and app transactions are verified by their own rules`() async throws {

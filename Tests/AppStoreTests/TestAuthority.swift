@@ -92,10 +92,11 @@ struct TestAuthority: Sendable {
 
     func verifier(
         environments: Set<StoreEnvironment> = [.production, .sandbox], bundleId: String = Payload.bundleId,
-        appAppleId: Int64? = 1_234_567_890
+        aliases: [String] = [], appAppleId: Int64? = 1_234_567_890
     ) throws -> SignedDataVerifier {
         SignedDataVerifier(
-            app: try AppIdentity(bundleId: bundleId, appAppleId: appAppleId, environments: environments),
+            app: try AppIdentity(
+                bundleId: bundleId, bundleIdAliases: aliases, appAppleId: appAppleId, environments: environments),
             anchors: try TrustAnchors(rootCertificates: [rootDER], acceptAppleRoots: false),
             now: { Self.signedDate })
     }

@@ -270,7 +270,11 @@ import WorkQueue
             }
             #expect(finding("configuration")["found"]?.contains("apps[0].bund") == true)
             let lines = try await BuiltProgram.run("doctor", environment: environment)
-            #expect(lines.output.split(separator: "\n").count == findings.count)
+            let shown = lines.output.split(separator: "\n")
+            #expect(shown.count == findings.count + 1)
+            let failed = findings.count { $0["verdict"] == "fail" }
+            #expect(shown.last?.hasPrefix("\(findings.count) checks: ") == true)
+            #expect(shown.last?.hasSuffix(", \(failed) fail") == true, "\(lines.output)")
             for text in [outcome.output, outcome.complaint, lines.output, lines.complaint] {
                 #expect(!text.contains("secret"))
             }

@@ -12,6 +12,7 @@ import Testing
         .appending(path: "Corpus").path
     private static let parsers = [
         "jws", "notification", "receipt", "certificates", "verifyReceipt", "answers", "base64", "inspect",
+        "proof",
     ]
 
     @Test(arguments: parsers) func corpusAndChance(_ parser: String) async throws {

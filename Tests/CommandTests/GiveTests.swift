@@ -84,6 +84,15 @@ import Testing
                 insert into kept_payloads (receipt_id, body, reason, kept_until)
                 select id, 'proof', 'open', now() + interval '1 day' from receipts where kind = 'receipt'
                 """))
+        let audited = Statement<Void, Int>(
+            "test.audited", "select count(*) from audits", read: { row throws(PostgresError) in try row.int(0) })
+        let dry = try await give("of_order_unknown", "--item", "coin", "--dry-run", "--json")
+        #expect(dry.status == 0 && dry.json["outcome"] as? String == "decided", "\(dry.output) \(dry.complaint)")
+        #expect(dry.json["dryRun"] as? Bool == true && dry.json["reason"] as? String == "order_unknown")
+        #expect((dry.json["text"] as? String)?.contains("would be written down") == true)
+        #expect(try await database.run(audited).first == 0, "a dry run writes nothing")
+        let refused = try await give("never", "--json")
+        #expect(refused.status == 1 && refused.json["outcome"] as? String == "unknown", "\(refused.output)")
         let given = try await give("of_order_unknown", "--item", "coin")
         #expect(given.status == 0 && given.output.contains("a worker gives it"), "\(given.output) \(given.complaint)")
         let audits = Statement<Void, String>(

@@ -97,7 +97,59 @@ import Testing
             let order = "orderId,userId,productId,placedAt\n\(UUID()),u1,coins,2026-11-01T10:00:00Z\n"
             #expect(
                 try await run("import", "orders", "-", "--app", "game", "--format", "csv", input: order).status == 0)
-            #expect(try await run("check", "--full").status == 0)
+            let check = try await run("check", "--full")
+            #expect(check.status == 0)
+            let said = try #require(check.output.split(separator: "\n").last)
+            #expect(said.hasSuffix(" hold, for 0 receipts and 0 grants of all time"), "\(said)")
+            let read = try await run("check", "--json").json["read"] as? [String: Any]
+            #expect(read?["receipts"] as? Int == 0 && read?["full"] as? Bool == false)
+        }
+    }
+
+    @Test("F21: another system's export: what was skipped, by reason; a zone for times without one")
+    func exports() async throws {
+        try await Self.with { folder, run in
+            let rows = """
+                rc_original_app_user_id;rc_last_seen_app_user_id_alias;product_identifier;start_time;store;is_sandbox;\
+                store_transaction_id;original_store_transaction_id;refunded_at;ownership_type;price_in_usd
+                $RCAnonymousID:1;u1;coins;2026-10-01 08:27:06;app_store;false;1;1;;PURCHASED;1.99
+                $RCAnonymousID:2;$RCAnonymousID:2;coins;2026-10-01 08:27:06;app_store;false;2;2;;PURCHASED;1.99
+                u3;u3;coins;2026-10-01 08:27:06;play_store;false;GPA.3;GPA.3;;PURCHASED;1.99
+                u4;u4;coins;2026-10-01 08:27:06;app_store;false;4;4;2026-10-02 08:27:06;PURCHASED;0
+                u5;undefined;coins;2026-10-01 08:27:06;app_store;false;5;5;;PURCHASED;1.99
+                undefined;undefined;coins;2026-10-01 08:27:06;app_store;false;6;6;;PURCHASED;1.99
+
+                """
+            let file = try rows.written(to: folder, as: "transactions.csv")
+            // `import` alone imports purchases.
+            let dry = try await run("import", "--from", "revenuecat", file, "--app", "game", "--dry-run")
+            #expect(
+                dry.status == 1
+                    && dry.output == """
+                        line 7: refused: rc_last_seen_app_user_id_alias is a placeholder that stands for no user
+                        dry run: of 6 lines 2 would be imported, 0 already there, 0 conflicts, 1 refused, 3 skipped
+                        skipped: other_store 1, refunded 1, anonymous_user 1
+
+                        """,
+                "\(dry.output) \(dry.complaint)")
+            let json = try await run("import", "grants", "--from", "revenuecat", file, "--app", "game", "--json")
+            let counts = try #require(json.output.split(separator: "\n").last)
+            #expect(counts.contains(#""skipped":{"other_store":1,"refunded":1,"anonymous_user":1}"#), "\(counts)")
+            let differences = try await run("shadow", "diff", "--from", "revenuecat", file, "--app", "game")
+            #expect(differences.output.contains("skipped: other_store 1"), "\(differences.output)")
+
+            let local = "transactionId,userId,productId,purchasedAt\n9,u1,coins,2026-11-01 10:00:00\n"
+            let refused = try await run("import", "grants", "-", "--app", "game", "--format", "csv", input: local)
+            #expect(
+                refused.status == 1 && refused.output.hasPrefix("line 2: refused: purchasedAt has no time zone: write"))
+            let berlin = try await run(
+                "import", "grants", "-", "--app", "game", "--format", "csv", "--time-zone", "Europe/Berlin",
+                input: local)
+            #expect(berlin.status == 0 && berlin.output.contains("1 imported"), "\(berlin.output)")
+            let nowhere = try await run("import", "grants", file, "--app", "game", "--time-zone", "Atlantis")
+            #expect(nowhere.status == 64 && nowhere.complaint.contains("--time-zone must be a zone such as"))
+            let tokens = try await run("import", "tokens", "--from", "adapty", file, "--app", "game")
+            #expect(tokens.status == 64, "\(tokens.complaint)")
         }
     }
 
@@ -105,8 +157,20 @@ import Testing
     func useless() async throws {
         try await Self.with { folder, run in
             let bad = try "userId\nu1\n".written(to: folder, as: "bad.csv")
+            let theirs = try "rc_original_app_user_id;store\n".written(to: folder, as: "theirs.csv")
             for (arguments, words) in [
-                (["grants", bad, "--app", "game"], "has no column transactionId"),
+                (
+                    ["grants", bad, "--app", "game"],
+                    """
+                    has no column transactionId, productId, purchasedAt; needed: transactionId, userId, productId, \
+                    purchasedAt; found: userId
+                    """
+                ),
+                (
+                    ["grants", "--from", "revenuecat", theirs, "--app", "game"],
+                    "is_sandbox, refunded_at; found: rc_original_app_user_id, store"
+                ),
+                (["grants", "--from", "adapty", "-", "--app", "game", "--format", "csv"], "reads the file twice"),
                 (["grants", "\(folder)/none.csv", "--app", "game"], "cannot read"),
                 (["grants", bad, "--app", "nobody"], "names no app"),
                 (["tokens", "-", "--app", "game"], "does not say its format"),
@@ -138,6 +202,32 @@ import Testing
         }
     }
 
+    @Test("what cannot be taken back is asked about; what the database knows is shown without the broker")
+    func manners() async throws {
+        try await Self.with { folder, run in
+            let order = "orderId,userId,productId,placedAt\n\(UUID()),u1,coins,2026-11-01T10:00:00Z\n"
+            #expect(
+                try await run("import", "orders", "-", "--app", "game", "--format", "csv", input: order).status == 0)
+            // Standard input is no terminal, so nobody can be asked.
+            let unasked = try await run("users", "erase", "u1", "--app", "game", input: "yes\n")
+            #expect(unasked.status == 2 && unasked.complaint.contains("say --yes"), "\(unasked.complaint)")
+            #expect(try await run("users", "show", "u1", "--app", "game").output.contains("1 orders"))
+            #expect(try await run("users", "erase", "u1", "--app", "game", "--dry-run").status == 0)
+            let erased = try await run("users", "erase", "u1", "--app", "game", "--yes")
+            #expect(erased.status == 0 && erased.output.contains("erased"), "\(erased.complaint)")
+
+            var environment = run.environment
+            environment["MAKEGOOD_AMQP_URL"] = "amqp://makegood:secret@127.0.0.1:1/%2f"
+            let away = Runner(environment: environment)
+            let status = try await away("queue", "status")
+            #expect(status.status == 1 && status.output.hasPrefix("queues: unknown, "), "\(status.complaint)")
+            #expect(status.output.contains("no receipt is open") && !status.output.contains("secret"))
+            let json = try await away("queue", "status", "--json")
+            #expect(json.status == 1 && (json.json["open"] as? [Any])?.isEmpty == true, "\(json.output)")
+            #expect(json.json["broker"] as? String != "ok" && (json.json["queues"] as? [String: Int])?.isEmpty == true)
+        }
+    }
+
     @Test("shadow diff: 0 where nothing differs, 1 where something does, as text and JSON")
     func diff() async throws {
         try await Self.with { folder, run in
@@ -152,6 +242,12 @@ import Testing
             let same = try await run("shadow", "diff", file, "--app", "game", "--since", "2026-01-01T00:00:00Z")
             #expect(same.status == 0 && same.output.hasPrefix("1 lines: same 1, "), "\(same.output)")
             #expect(try await run("shadow", "diff", file, "--app", "game", "--since", "yesterday").status == 64)
+            #expect(!same.complaint.contains("is live"))
+            var environment = run.environment
+            environment["MAKEGOOD_CONFIG"] = try Self.configuration.replacing("mode: shadow", with: "mode: live")
+                .written(to: folder, as: "live.yaml")
+            let live = try await Runner(environment: environment)("shadow", "diff", file, "--app", "game")
+            #expect(live.status == 0 && live.complaint.hasPrefix("game is live, not in shadow: "), "\(live.complaint)")
         }
     }
 }

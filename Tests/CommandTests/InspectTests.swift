@@ -106,13 +106,20 @@ import Testing
         for (proof, title) in [(sale.receipt, "App receipt"), (sale.signedTransaction, "Signed transaction")] {
             let outcome = try await inspect(proof, "--pretty")
             #expect(outcome.status == 0)
-            #expect(outcome.output.hasPrefix("\(title): valid. This is Apple's word about this app.\n"))
+            #expect(
+                outcome.output.hasPrefix(
+                    "\(title): valid, but not Apple's word: it was signed below a root that was given ("))
             #expect(outcome.output.contains(" com.example.game.coins6\n"))
             #expect(outcome.output.contains(" \(sale.purchase.transactionId)\n"))
         }
         let garbage = try await inspect("garbage", "--pretty")
         #expect(garbage.status == 1)
         #expect(garbage.output.hasPrefix("Unknown data: not valid (malformed)."))
+        let cut = try await inspect(String(sale.signedTransaction.dropLast(20)), "--pretty")
+        #expect(cut.status == 1)
+        #expect(
+            cut.output.contains(
+                "\nNote: a JWS that was cut off: 66 of the 86 characters of its signature are there\n"))
     }
 
     @Test func transactionReceipt() async throws {

@@ -88,13 +88,29 @@ import Testing
         }
         try await stub.serve { url in
             try await withFolder { folder in
-                let outcome = try await load(url, ["--tokens", try tokens(20, in: folder), "--until-granted"])
+                let outcome = try await load(
+                    url, ["--tokens", try tokens(20, in: folder), "--connections", "20", "--until-granted"])
                 #expect(outcome.status == 0)
                 let grants = outcome.json["grants"] as? [String: Any] ?? [:]
                 #expect(grants["watched"] as? Int == 20)
                 #expect(grants["states"] as? [String: Int] == ["granted": 19, "already_granted": 1])
                 // Granted at the third look: two intervals of 100 ms later at the earliest.
                 #expect((grants["milliseconds"] as? [String: Double])?["p50"] ?? 0 > 190)
+            }
+        }
+    }
+
+    /// The run takes two seconds, and each receipt is granted at once: a look after the run would see half of them a
+    /// second late.
+    @Test func notesGrantsWhenTheyHappen() async throws {
+        try await IngestStub().serve { url in
+            try await withFolder { folder in
+                let outcome = try await load(
+                    url, ["--tokens", try tokens(40, in: folder), "--rate", "20", "--seconds", "2", "--until-granted"])
+                #expect(outcome.status == 0)
+                let grants = outcome.json["grants"] as? [String: Any] ?? [:]
+                #expect(grants["watched"] as? Int ?? 0 >= 20)
+                #expect((grants["milliseconds"] as? [String: Double])?["p50"] ?? 9999 < 400)
             }
         }
     }

@@ -121,7 +121,7 @@ extension EndToEnd {
                 }
                 #expect(try await system.count("select count(*) from audits where action = 'users.merge'") == 1)
                 let refusal = await #expect(throws: System.Failure.self) {
-                    try await system.command("users", "erase", "guest", "--app", "game")
+                    try await system.command("users", "erase", "guest", "--app", "game", "--yes")
                 }
                 #expect(refusal?.description.contains("part of the account account") == true)
             }

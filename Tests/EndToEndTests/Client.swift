@@ -147,12 +147,9 @@ struct Client: Sendable {
         return try await call(.POST, "/v1/receipts", .stream(stream, length: .known(Int64(body.count))))
     }
 
-    /// A post whose body arrives without its last byte.
-    func postWithoutItsEnd(_ body: Data) async throws -> Answer {
-        let (stream, continuation) = AsyncStream.makeStream(of: ByteBuffer.self)
-        continuation.yield(ByteBuffer(bytes: body.dropLast()))
-        defer { continuation.finish() }
-        return try await call(.POST, "/v1/receipts", .stream(stream, length: .known(Int64(body.count))))
+    /// A post whose body of so many bytes arrives as the stream brings it.
+    func postStream(_ body: AsyncStream<ByteBuffer>, bytes: Int) async throws -> Answer {
+        try await call(.POST, "/v1/receipts", .stream(body, length: .known(Int64(bytes))))
     }
 
     private func call(

@@ -38,6 +38,10 @@ struct ConfigurationFile: Encodable, Sendable {
             var provisional: Bool?
         }
 
+        struct AccountTokens: Encodable, Sendable {
+            var derivedFrom: String
+        }
+
         struct Provisional: Encodable, Sendable {
             var perUserPerDay: Int
             var perAppPerDay: Int
@@ -47,6 +51,7 @@ struct ConfigurationFile: Encodable, Sendable {
         var id: String
         var mode: String?
         var bundleId: String
+        var bundleIdAliases: [String]?
         var appAppleId: Int64
         var environments = ["Production", "Sandbox"]
         var testers = Testers(users: ["tester"])
@@ -60,6 +65,7 @@ struct ConfigurationFile: Encodable, Sendable {
         /// The strategy that the tests of verifyReceipt rely on; nil: the default for the credentials.
         var legacyReceipts: [String]? = ["verifyReceipt"]
         var ocsp: String?
+        var accountTokens: AccountTokens?
         var finishAtApple: String?
         /// True only where a test is about it: the other tests count the calls that purchases cost.
         var writeBackTokens: Bool? = false

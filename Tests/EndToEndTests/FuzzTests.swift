@@ -94,7 +94,7 @@ extension EndToEnd {
                     }
                     return try await group.reduce(into: [:]) { $0.merge($1, uniquingKeysWith: +) }
                 }
-                let resident = try Self.peakMegabytes(of: process)
+                let resident = try process.peakMegabytes
                 print("fuzz: answers \(tally.sorted { $0.key < $1.key }), peak \(resident) MB")
                 #expect(process.isRunning)
                 #expect(resident < Self.residentMegabytesMax)
@@ -129,13 +129,6 @@ extension EndToEnd {
                 #expect(answer.status < 500 || answer.status == 503, "\(name): \(answer.status)")
                 if answer.status >= 400 { #expect(answer.isProblem, "\(name): \(answer.status) \(answer.text)") }
             }
-        }
-
-        /// The most memory that was resident at any time, in megabytes (proc(5), VmHWM).
-        private static func peakMegabytes(of process: RunningProcess) throws -> Int {
-            let status = try String(contentsOfFile: "/proc/\(process.id)/status", encoding: .utf8)
-            let line = try #require(status.split(separator: "\n").first { $0.hasPrefix("VmHWM:") })
-            return try #require(line.split(separator: " ").dropLast().last.flatMap { Int($0) }) / 1024
         }
     }
 }

@@ -171,7 +171,7 @@ extension EndToEnd {
                     dry.contains("1 grants, 0 orders, 0 tokens, 0 reports, 0 imported purchases: would be erased"),
                     "\(dry)")
                 #expect(try await holding() == ["receipts", "grants", "events"])
-                let erased = try await system.command("users", "erase", user, "--app", "game")
+                let erased = try await system.command("users", "erase", user, "--app", "game", "--yes")
                 #expect(
                     erased.contains(
                         "1 receipts (0 open), 1 grants, 0 orders, 0 tokens, 0 reports, 0 imported purchases stay"),
@@ -186,7 +186,7 @@ extension EndToEnd {
                 #expect(try await system.count("select count(*) from transactions") == 1)
                 system.owe(sale, to: owner)
                 await #expect(throws: System.Failure.self) {
-                    try await system.command("users", "erase", user, "--app", "game")
+                    try await system.command("users", "erase", user, "--app", "game", "--yes")
                 }
             }
         }

@@ -62,7 +62,9 @@ struct SystemInvariants: Sendable {
             #expect(grant.product_id == sold.productId)
             #expect(grant.environment == sold.environment.rawValue)
             #expect(grant.quantity == sold.quantity)
-            #expect(file.apps.first { $0.id == grant.app_id }?.bundleId == sold.app)
+            let app = file.apps.first { $0.id == grant.app_id }
+            let bundleIDs: [String] = [app?.bundleId].compactMap(\.self) + (app?.bundleIdAliases ?? [])
+            #expect(bundleIDs.contains(sold.app))
             let owners = owed[grant.transaction_id, default: []].map(system.stored)
             #expect(owners.contains(grant.user_id), "granted to \(grant.user_id)")
             let goods = (promised[grant.transaction_id] == 0 ? [] : file.goods(of: sold.productId)).map {

@@ -42,5 +42,17 @@ import Testing
         #expect("\(PostgresError.data(sqlState: "23505", statement: "a.b"))" == "postgres data 23505 in a.b")
         #expect("\(PostgresError.undecodable(statement: "a.b", column: 2))" == "postgres undecodable: column 2 of a.b")
         #expect("\(PostgresError.lost)" == "postgres lost")
+        for (state, words) in [
+            ("28000", "does not let this user in"), ("28P01", "refuses the user or the password"),
+            ("3D000", "no such database"), ("42501", "lacks a right"),
+        ] {
+            let text = "\(PostgresError(sqlState: state, statement: "connect"))"
+            #expect(text.hasPrefix("postgres misconfigured \(state) in connect: ") && text.contains(words))
+        }
+        let files = (1...42).map { "00\($0)_x.sql" }
+        #expect(
+            "\(MigrationError.pending(files))"
+                == "run migrate first: the database lacks 42 migrations, 001_x.sql to 0042_x.sql")
+        #expect("\(MigrationError.pending(["0042_x.sql"]))" == "run migrate first: the database lacks 0042_x.sql")
     }
 }

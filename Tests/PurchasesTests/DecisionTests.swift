@@ -72,6 +72,35 @@ import Testing
         #expect(entry.isConsumable && entry.with(.held(.review)).isConsumable)
     }
 
+    @Test(
+        "row 0d, note 9: what a receipt does not say may be shared, if it can be and a shared one would give less",
+        arguments: [
+            ("pass", nil, true), ("sword", nil, true), ("coins", nil, false), ("season", nil, false),
+            ("unknown", nil, false), ("unknown", .nonConsumable, true), ("unknown", .autoRenewable, true),
+            ("sword", .consumable, false),
+        ] as [(String, Transaction.Kind?, Bool)])
+    func sharingUnseen(product: String, kind: Transaction.Kind?, mayBe: Bool) {
+        let listed = Self.transaction(product, kind: kind)
+        let policy = Self.policy()
+        #expect(policy.mayBeShared(listed) == mayBe)
+        for change: (inout Transaction) -> Void in [
+            { $0.showsToken = true }, { $0.ownership = "PURCHASED" }, { $0.ownership = "FAMILY_SHARED" },
+        ] {
+            var told = listed
+            change(&told)
+            #expect(!policy.mayBeShared(told))
+        }
+        #expect(!Self.policy { $0.shared = .goods }.mayBeShared(listed))
+        #expect(Self.policy { $0.shared = .reject }.mayBeShared(listed) == mayBe)
+        let entry = policy.judge(listed, claim: Self.claim, evidence: .none)
+        #expect(entry.match?.reasons.contains(.sharingUnseen) ?? false == (mayBe && entry.decision.gives))
+        // It gives no goods: nothing is lost by what is not seen.
+        var old = listed
+        old.purchasedAt = Self.grantFrom.addingTimeInterval(-1)
+        let entitled = policy.judge(old, claim: Self.claim, evidence: .none)
+        #expect(entitled.match?.reasons.contains(.sharingUnseen) != true)
+    }
+
     @Test("P32, row 0a: taken back by Apple is rejected, before every other row")
     func row0a() {
         let revoked = Self.transaction("unknown", ago: 200 * 86_400) {

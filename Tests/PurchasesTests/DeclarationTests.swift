@@ -76,6 +76,51 @@ import Testing
         #expect(entry.match?.reasons == [.orderOpen, .itemDiffers])
     }
 
+    @Test("S3-68: a promotion that a service names counts without an order, if it ran when the purchase was made")
+    func promotion() {
+        let before = Self.bought.addingTimeInterval(-3600)
+        let policy = DecisionTests.policy {
+            $0.sold = Catalogue(
+                products: [
+                    .init(
+                        id: "tier6", kind: .consumable, defaultItem: "sword",
+                        items: [
+                            .init(
+                                id: "sword",
+                                versions: [
+                                    .init(goods: [.init(item: "sword", amount: 1)]),
+                                    .init(promotion: "spring", from: before, goods: [.init(item: "sword", amount: 5)]),
+                                    .init(promotion: "winter", until: before, goods: [.init(item: "sword", amount: 9)]),
+                                ])
+                        ])
+                ], revision: 1)
+        }
+        let transaction = DecisionTests.transaction("tier6") { $0.showsToken = true }
+        for (named, amount, isNoted) in [
+            (nil, 1, false), ("spring", 5, false), ("winter", 1, true), ("summer", 1, true),
+        ] as [(String?, Int, Bool)] {
+            var claim = DecisionTests.claim
+            claim.declared = Declaration(promotion: named)
+            let entry = policy.judge(transaction, claim: claim, evidence: .none)
+            #expect(
+                entry.decision == .grant(goods: [.init(item: "sword", amount: amount)], source: .poster),
+                "\(named ?? "none")")
+            #expect(entry.match?.reasons.contains(.fieldsDisregarded) == isNoted)
+        }
+        // The order's promise counts, whatever the post says.
+        var claim = DecisionTests.claim
+        claim.declared = Declaration(promotion: "spring")
+        var evidence = Evidence()
+        evidence.orders = [
+            MatcherTableTests.order("u1", 5, product: "tier6") {
+                $0.item = "sword"
+                $0.goods = [.init(item: "sword", amount: 2)]
+            }
+        ]
+        let ordered = policy.judge(transaction, claim: claim, evidence: evidence)
+        #expect(ordered.decision == .grant(goods: [.init(item: "sword", amount: 2)], source: .openOrder))
+    }
+
     @Test("which item it was only its owner can say, with possession")
     func itemOfAnother() {
         let policy = DecisionTests.policy { $0.sold = Self.catalogue(default: "shield") }

@@ -66,6 +66,30 @@ import Testing
         #expect(Self.judged([reserved]) { $0.appAccountToken = reserved.id }.match?.order == reserved)
     }
 
+    @Test(
+        "S3-3, rows 6 and 7: what was redeemed outside of any order binds none that neither token nor post names",
+        arguments: [
+            (1, nil), (2, nil), (3, .offerCode), (4, .winBackOffer), (5, nil), (nil, nil),
+        ] as [(Int?, MatchReason?)])
+    func redeemed(offerType: Int?, reason: MatchReason?) {
+        let isRedeemed = reason != nil
+        let order = Self.order()
+        let open = Self.judged([order]) { $0.offerType = offerType }
+        #expect(open.match?.order == (isRedeemed ? nil : order))
+        #expect(open.match?.source == (isRedeemed ? .poster : .openOrder))
+        #expect(open.match?.reasons == [reason ?? .orderOpen])
+        let neighbour = Self.order("you", 1) { $0.isOnProvenInstallation = true }
+        let beside = Self.judged([neighbour]) { $0.offerType = offerType }
+        #expect(beside.match?.userID == (isRedeemed ? "me" : "you"))
+        // What the post or the purchase's own data names is no guess.
+        #expect(Self.judged([order], named: order.id) { $0.offerType = offerType }.match?.source == .namedOrder)
+        let token = Self.judged([order]) {
+            $0.offerType = offerType
+            $0.appAccountToken = order.id
+        }
+        #expect(token.match?.source == .orderToken && token.match?.order == order)
+    }
+
     @Test("S0-8: Apple's quantity multiplies what the order froze; another than was asked for is noted")
     func quantity() {
         let order = Self.order { $0.quantity = 2 }
@@ -131,9 +155,12 @@ import Testing
         let old = { (transaction: inout Transaction) in
             transaction.purchasedAt = DecisionTests.received.addingTimeInterval(-8 * 86_400)
         }
-        #expect(Self.judged([], old).decision == .held(.review))
-        #expect(Self.judged([Self.order("me", 9 * 1440)], old).match?.source == .openOrder)
-        let token = Self.judged([], registered: "you") {
+        // By default a purchase has no age limit.
+        #expect(Self.judged([], old).decision == DecisionTests.granted)
+        let policy = DecisionTests.policy { $0.makeUpMaxAge = .seconds(7 * 86_400) }
+        #expect(Self.judged([], policy: policy, old).decision == .held(.review))
+        #expect(Self.judged([Self.order("me", 9 * 1440)], policy: policy, old).match?.source == .openOrder)
+        let token = Self.judged([], registered: "you", policy: policy) {
             old(&$0)
             $0.appAccountToken = UUID()
         }

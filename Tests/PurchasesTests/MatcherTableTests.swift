@@ -292,8 +292,9 @@ import Testing
         }
         if claim.hasPossession {
             let own = fitting.filter { $0.userID == claim.userID }.map(\.placedAt)
+            // A redeemed purchase was made outside of any order.
             let others = fitting.filter { order in
-                order.userID != claim.userID && order.isOnProvenInstallation
+                t.offerType != 3 && order.userID != claim.userID && order.isOnProvenInstallation
                     && bought.timeIntervalSince(order.placedAt) <= 900 && own.allSatisfy { $0 < order.placedAt }
             }
             if let order = others.sorted(by: { $0.placedAt < $1.placedAt }).last {

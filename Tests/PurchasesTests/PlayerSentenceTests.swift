@@ -21,6 +21,17 @@ import Testing
         }
     }
 
+    @Test("what somebody else shares is called shared, unless there is more to say")
+    func shared() {
+        for state in [ReceiptState.granted, .alreadyGranted] {
+            let sentence = PlayerSentence(state, nil, isShared: true)
+            #expect(sentence.en.contains("shared with you") && sentence.zh.contains("共享"))
+            #expect(!sentence.en.contains("credited"))
+        }
+        #expect(PlayerSentence(.granted, .withdrawn, isShared: true) == PlayerSentence(.granted, .withdrawn))
+        #expect(PlayerSentence(.held, .sandbox, isShared: true) == PlayerSentence(.held, .sandbox))
+    }
+
     @Test("only what is granted is called credited, and what is open is never called failed")
     func truth() {
         for (state, reason, sentence) in Self.all {

@@ -252,6 +252,18 @@ import Testing
         }
     }
 
+    @Test("what Apple need not be asked about is granted as listed; the others are asked about all the same")
+    func asksOnlyAboutSome() {
+        let purchases = ["1", "2", "3"].map { ListedPurchase(listed: Self.listed($0)) }
+        let plan = ReceiptPlan(
+            purchases, named: nil, judge: Judge(policy: DecisionTests.policy(), claim: DecisionTests.claim),
+            freshFor: Self.freshFor
+        ) { $0.id == "2" }
+        #expect(plan.judged.map(\.transaction.id) == ["1", "3"])
+        #expect(plan.judged.allSatisfy { $0.decision == DecisionTests.granted })
+        #expect(plan.asked.map(\.listed.id) == ["2"] && plan.waiting.isEmpty)
+    }
+
     @Test(
         "where a submission waits first: what may be judged without Apple apart from what Apple is asked about, and big receipts apart from both"
     )

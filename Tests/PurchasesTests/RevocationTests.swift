@@ -22,12 +22,14 @@ import Testing
             for type in types {
                 for percentage in percentages {
                     for ownership in ownerships {
-                        for flags in 0..<8 {
+                        for flags in 0..<16 {
                             let transaction = DecisionTests.transaction("pass", kind: .autoRenewable) {
                                 $0.revocation = Revocation(reason: reason, type: type, percentage: percentage)
                                 $0.ownership = ownership
                                 $0.isUpgraded = flags & 1 > 0
                                 $0.revokedAt = flags & 2 > 0 ? endedAt : nil
+                                // Only signed data has it.
+                                $0.reason = flags & 8 > 0 ? "PURCHASE" : nil
                             }
                             body(Case(transaction: transaction, hasSuccessor: flags & 4 > 0))
                         }
@@ -49,8 +51,12 @@ import Testing
         if t.revokedAt != nil, isShared || ["FAMILY_REVOKE", "ASSIGNMENT_REVOKE"].contains(t.revocation.type) {
             return .withdrawn
         }
-        // "Upgraded: goes on."
-        if t.isUpgraded || t.revokedAt != nil && c.hasSuccessor { return .given(.endedByUpgrade) }
+        // "Upgraded: goes on." "A refund of an upgraded period for a reason of its own is row 0a."
+        let hasOwnReason =
+            t.revocation.type == "REFUND_FULL" || t.revocation.reason == 1
+            || t.revocation.reason == 0 && t.reason != nil
+        if t.isUpgraded, t.revokedAt == nil || !hasOwnReason { return .given(.endedByUpgrade) }
+        if !t.isUpgraded, t.revokedAt != nil, c.hasSuccessor { return .given(.endedByUpgrade) }
         guard t.revokedAt != nil else { return .given(nil) }
         // 0a: "REFUND_PRORATED below 100 % goes on".
         if t.revocation.type == "REFUND_PRORATED", let percentage = t.revocation.percentage, percentage < 100_000 {

@@ -18,7 +18,7 @@ import Testing
                         true
                     // Another post settles it, and nobody could make that post after the purchase was finished.
                     case ("held", "foreign_order"), ("held", "foreign_record"), ("held", "foreign_token"),
-                        ("held", "token_disputed"):
+                        ("held", "token_disputed"), ("held", "user_placeholder"):
                         false
                     case ("held", _): hasFacts && finishHeld
                     default: false

@@ -154,6 +154,24 @@ import Testing
         }
     }
 
+    @Test("ids of StoreKit's tests stand behind their environment, and a post that names the bare id means them")
+    func unsignedIDs() {
+        for environment in ["Xcode", "LocalTesting"] {
+            let id = Transaction.storedID("0", in: environment)
+            #expect(id == "\(environment)/0" && Transaction.shownID(id, in: environment) == "0")
+            let transaction = Self.make(id, .consumable, in: environment)
+            #expect(transaction.isCalled("0") && transaction.isCalled(id))
+            #expect(!transaction.isCalled("1") && !transaction.isCalled(nil) && !transaction.isCalled(""))
+            #expect(Transaction.shownID("0", in: environment) == "0", "a row of an earlier version")
+        }
+        for environment in [Transaction.production, Transaction.sandbox, "New"] {
+            #expect(Transaction.storedID("0", in: environment) == "0")
+            #expect(Transaction.shownID("Xcode/0", in: environment) == "Xcode/0")
+        }
+        #expect(Transaction.shownID("Xcode/0", in: nil) == "Xcode/0")
+        #expect(Self.make("7", .consumable).isCalled("7") && !Self.make("7", .consumable).isCalled("Xcode/7"))
+    }
+
     @Test("a transaction without an original id is its own original")
     func original() {
         let transaction = Transaction(

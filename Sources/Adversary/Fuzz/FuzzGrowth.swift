@@ -62,6 +62,7 @@ package struct FuzzGrowth: Sendable {
         case .receipt: receipts
         case .certificates: certificates
         case .base64: texts
+        case .proof: proofs
         }
     }
 
@@ -162,6 +163,23 @@ package struct FuzzGrowth: Sendable {
             "many PEM", 1 << 18,
             { text(repeating("-----BEGIN CERTIFICATE-----\nQUJD\n-----END CERTIFICATE-----\n", $0)) }
         ),
+    ]
+
+    private static let proofs: [Kind] = [
+        ("spaces", 1 << 20, { text("MIIB" + repeating("QU D", $0)) }),
+        ("percent signs", 1 << 20, { text(repeating("%2525", $0)) }),
+        ("backslashes", 1 << 20, { text(repeating("\\", $0) + "n") }),
+        ("quotes", 1 << 20, { text(repeating("\"", $0)) }),
+        ("escaped quotes", 1 << 20, { text(repeating("\\\"", $0)) }),
+        ("invisible characters", 1 << 20, { text(repeating("\u{FEFF}", $0)) }),
+        ("brackets without end", 1 << 20, { text(repeating("{\"Payload\":", $0)) }),
+        (
+            "members", 1 << 20,
+            { size in text("{" + (0..<size / 20).map { "\"p\($0)\":\"QUJD\"" }.joined(separator: ",") + "}") }
+        ),
+        ("a member of combining marks", 1 << 20, { text("{\"" + repeating("\u{301}\u{316}", $0) + "\":\"QUJD\"}") }),
+        ("base64 of base64", 1 << 20, { BaseText.standard.encode(BaseText.standard.encode(bytes([0x41], $0))) }),
+        ("base64 of spaces", 1 << 20, { BaseText.standard.encode(bytes([0x20, 0x41], $0)) }),
     ]
 
     private static let texts: [Kind] = [

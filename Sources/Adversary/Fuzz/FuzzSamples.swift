@@ -33,14 +33,26 @@ enum FuzzSamples {
             (.answers, "escapes", #"{"\u0061\/\b\f\n\r\t\"\\":"\udbff\udfff","é":"\u0000"}"#),
             (.base64, "standard", "QUJDRA=="), (.base64, "url", "-_8"), (.base64, "spare-bits", "QR=="),
             (
-                .base64, "old-receipt",
-                "ewoJInB1cmNoYXNlLWluZm8iID0gImV5SjBjbUZ1YzJGamRHbHZiaTFwWkNJZ1BTQWlOeUk3ZlE9PSI7Cn0="
+                .base64, "old-receipt", oldReceipt
             ),
             (.base64, "retry-after", "1780000000000"),
             (.jws, "parts", "e30.e30.e30"), (.jws, "repeated", "eyJhbGciOiJub25lIiwiYWxnIjoiRVMyNTYifQ.e30.e30"),
+            (.proof, "receipt", oldReceipt), (.proof, "jws", jws), (.proof, "quoted", "\"\(jws)\""),
+            (.proof, "unity", #"{"Store":"AppleAppStore","TransactionID":"2000","Payload":"\#(oldReceipt)"}"#),
+            (.proof, "google", #"{"orderId":"GPA.1","packageName":"p","purchaseToken":"a.AO-J1"}"#),
+            (
+                .proof, "flutter",
+                #"{"purchaseID":"1","verificationData":{"localVerificationData":"{}","#
+                    + #""serverVerificationData":"\#(jws)"}}"#
+            ),
+            (.proof, "percent", "%2522ewoJInNpZ25hdHVyZSIgPSAiQUFBQSI7Cn0%253D%2522"),
+            (.proof, "spaces", "MIIBCgKCAQEA 1 \\n2 \\/w=="),
             (.inspect, "control", "e30.eyJ0cmFuc2FjdGlvbklkIjoiXHUwMDFiWzMxbSJ9.e30"),
         ]
     }
+
+    private static let oldReceipt =
+        "ewoJInB1cmNoYXNlLWluZm8iID0gImV5SjBjbUZ1YzJGamRHbHZiaTFwWkNJZ1BTQWlOeUk3ZlE9PSI7Cn0="
 
     static let octets: [(ParserProbe.Parser, String, [UInt8])] = [
         (.receipt, "long-end-of-contents", [0x30, 0x80, 0x06, 0x01, 0x2A, 0x00, 0x81, 0x00]),

@@ -16,7 +16,7 @@ enum JSONMutator {
         func replacing(_ range: Range<Int>, _ new: some Sequence<UInt8>) -> [UInt8] {
             Array(bytes[..<range.lowerBound]) + Array(new) + Array(bytes[range.upperBound...])
         }
-        switch random.below(12) {
+        switch random.below(13) {
         case 0, 1: return replacing(token.range, random.pick(values).utf8)
         case 2: return replacing(token.range, Array(bytes[random.pick(tokens).range]))
         case 3: return replacing(token.range, [])
@@ -30,8 +30,21 @@ enum JSONMutator {
             let text = Array(repeatElement(unit, count: 1 << random.below(12)).joined())
             return replacing(token.range.lowerBound + 1..<token.range.upperBound - 1, text)
         case 9 where token.kind == .scalar: return replacing(token.range, number(&random).utf8)
+        case 12: return replacing(token.range, retyped(Array(bytes[token.range]), token.kind))
         case 10, 11: return inner(bytes, tokens, &random)
         default: return ByteMutator.mutate(bytes, with: bytes, &random)
+        }
+    }
+
+    /// The value in another type: text of digits as a number, a number or a word as text.
+    private static func retyped(_ value: [UInt8], _ kind: Token.Kind) -> [UInt8] {
+        let quote = UInt8(ascii: "\"")
+        switch kind {
+        case .scalar: return [quote] + value + [quote]
+        case .string:
+            let inner = value.dropFirst().dropLast()
+            return !inner.isEmpty && inner.allSatisfy({ (0x30...0x39).contains($0) }) ? Array(inner) : value
+        case .mark: return value
         }
     }
 

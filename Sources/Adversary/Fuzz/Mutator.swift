@@ -36,6 +36,23 @@ struct Mutator {
         case .verifyReceipt, .answers: JSONMutator.mutate(bytes, &random)
         case .base64: mutateBase64(bytes)
         case .inspect: mutateFile(bytes)
+        case .proof: mutateProof(bytes)
+        }
+    }
+
+    /// Adds a layer around the proof, or damages it as a way to the server does.
+    private mutating func mutateProof(_ bytes: [UInt8]) -> [UInt8] {
+        switch random.below(6) {
+        case 0: return BaseText.standard.encode(bytes)
+        case 1: return random.pick(Self.wrappers).flatMap { $0 == UInt8(ascii: "*") ? bytes : [$0] }
+        case 2:
+            let (old, new) = random.pick(Self.replacements)
+            return bytes.flatMap { $0 == old ? Array(new.utf8) : [$0] }
+        case 3: return JSONMutator.mutate(bytes, &random)
+        default:
+            var bytes = bytes
+            bytes.insert(contentsOf: random.pick(Self.proofTokens).utf8, at: random.below(bytes.count + 1))
+            return bytes
         }
     }
 
@@ -58,6 +75,19 @@ struct Mutator {
         }
         return BaseText.standard.encode(BERMutator.mutate(inner, with: random.pick(corpus), &random))
     }
+
+    private static let wrappers: [[UInt8]] = [
+        "\"*\"", "'*'", " *\n", "data:;base64,*", "Bearer *", "{\"Payload\":\"*\"}", "{\"receipt-data\":\"*\"}", "[*]",
+        "{\"verificationData\":*}", "{\"Store\":\"GooglePlay\",\"Payload\":\"*\"}", "{\"signedPayload\":\"*\"}",
+    ].map { Array($0.utf8) }
+    private static let replacements: [(UInt8, String)] = [
+        (UInt8(ascii: "+"), " "), (UInt8(ascii: "/"), "\\/"), (UInt8(ascii: "/"), "_"), (UInt8(ascii: "+"), "%2B"),
+        (UInt8(ascii: "%"), "%25"), (UInt8(ascii: "\""), "\\\""), (UInt8(ascii: "="), ""), (UInt8(ascii: "A"), "A\\n"),
+    ]
+    private static let proofTokens = [
+        " ", "\t", "\r\n", "\\n", "\\u002b", "\\", "%", "%2B", "%252F", "=", "\"", "{", "}", "[", ".", ",", "\u{FEFF}",
+        "\u{A0}", "\u{201C}", "-", "+", "é", "data:,", "null",
+    ]
 
     private static let base64Tokens = [
         "=", "==", "===", "\r\n", "\n", "\0", "-", "_", "+", "/", " ", "é", "A", "AB", "{", "\"", ";", "}", "\\",

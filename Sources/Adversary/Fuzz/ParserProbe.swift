@@ -2,8 +2,9 @@ package import AppStore
 import Crypto
 import CryptoExtras
 import Encoding
-import Encoding
 package import Foundation
+import Intake
+import Purchases
 import X509
 
 /// Every reader of untrusted bytes, as one function without network, for `makegood-lab fuzz`.
@@ -27,6 +28,8 @@ package struct ParserProbe: Sendable {
         case base64
         /// A file given to `makegood inspect`, and what it prints.
         case inspect
+        /// The text of a post's proof, in any wrapping.
+        case proof
     }
 
     package enum Outcome: Sendable, Hashable {
@@ -60,6 +63,7 @@ package struct ParserProbe: Sendable {
         case .answers: answer(bytes, isOfVerifyReceipt: false)
         case .base64: base64(bytes)
         case .inspect: await inspect(bytes)
+        case .proof: proof(bytes)
         }
     }
 
@@ -68,7 +72,11 @@ package struct ParserProbe: Sendable {
         guard let payload = CompactJWS.unverifiedPayload(of: text) else {
             return await verifier.refuses(text) ? .refused : .broken("believed what it cannot read")
         }
-        _ = try? SignedTransaction(payload)
+        let transaction = try? SignedTransaction(payload)
+        let retyped = try? SignedTransaction(payload.mapValues(\.retyped))
+        if let transaction, let retyped, transaction.purchase != retyped.purchase {
+            return .broken("reads another purchase from other types")
+        }
         _ = try? SignedRenewalInfo(payload)
         _ = try? SignedAppTransaction(payload)
         _ = try? SignedNotification(payload)
@@ -116,8 +124,13 @@ package struct ParserProbe: Sendable {
         guard (try? JSON(parsing: json.bytes)) == json else { return .broken("does not read what it wrote") }
         guard let fields = json.object else { return .refused }
         if isOfVerifyReceipt {
-            _ = try? fields.lenientInt("status")
-            return (try? VerifiedReceipt(fields, askedIn: .production).entries) == nil ? .refused : .read
+            _ = AppleFields(fields).int("status")
+            guard let receipt = try? VerifiedReceipt(fields, askedIn: .production) else { return .refused }
+            let retyped = try? VerifiedReceipt(fields.mapValues(\.retyped), askedIn: .production)
+            if let retyped, receipt.purchases != retyped.purchases {
+                return .broken("reads other purchases from other types")
+            }
+            return .read
         }
         _ = try? SubscriptionStatuses(fields)
         _ = try? HistoryPage(fields)
@@ -125,7 +138,7 @@ package struct ParserProbe: Sendable {
         _ = try? NotificationPage(fields)
         _ = try? SentNotification(fields)
         _ = try? OrderLookUp(fields)
-        _ = try? fields.int64("errorCode")
+        _ = AppleFields(fields).int64("errorCode")
         return .read
     }
 
@@ -150,6 +163,21 @@ package struct ParserProbe: Sendable {
         return isRead ? .read : .refused
     }
 
+    /// What the reader finds must be clean: read again, it is itself.
+    private func proof(_ bytes: [UInt8]) -> Outcome {
+        guard let text = String(validating: bytes, as: UTF8.self) else { return .refused }
+        var outcome = Outcome.refused
+        for field in [ProofReader.Field.receipt, .signedTransaction] {
+            guard case .found(let found) = ProofReader.read(text, in: field) else { continue }
+            let own: ProofReader.Field = found.proof.kind == .receipt ? .receipt : .signedTransaction
+            guard case .found(let again) = ProofReader.read(found.proof.payload, in: own),
+                again.proof == found.proof, again.repairs.isEmpty
+            else { return .broken("finds in \(field.rawValue) what is no clean proof") }
+            outcome = .read
+        }
+        return outcome
+    }
+
     private func inspect(_ bytes: [UInt8]) async -> Outcome {
         let inspection = await Inspection.inspect(bytes, with: verifier)
         // `inspect` prints deeper JSON than our parser takes, because its output holds the payload. So another parser
@@ -161,6 +189,32 @@ package struct ParserProbe: Sendable {
         }
         guard isClean else { return .broken("prints a control character") }
         return inspection.isValid ? .believed(inspection.json) : .refused
+    }
+}
+
+extension SignedTransaction {
+    fileprivate var purchase: [String] {
+        [transactionId, productId, bundleId, "\(purchaseDate as Date?)", "\(environment as StoreEnvironment?)"]
+    }
+}
+
+extension VerifiedReceipt {
+    fileprivate var purchases: [[String]] {
+        [[bundleId ?? "", "\(environment)"]]
+            + entries.map { [$0.transactionId, $0.productId, "\($0.purchaseDate as Date?)"] }
+    }
+}
+
+extension JSON {
+    /// The same value in other types: whole numbers as text, and text of a whole number as a number.
+    fileprivate var retyped: JSON {
+        switch self {
+        case .integer(let number): .string(String(number))
+        case .string(let text): Int64(text).flatMap { String($0) == text ? .integer($0) : nil } ?? self
+        case .array(let elements): .array(elements.map(\.retyped))
+        case .object(let members): .object(members.mapValues(\.retyped))
+        case .null, .bool, .number: self
+        }
     }
 }
 

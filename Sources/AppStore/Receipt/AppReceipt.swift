@@ -78,15 +78,7 @@ package struct AppReceipt: Sendable, Hashable {
     package var entries: [ReceiptEntry] { ReceiptEntry.once(inApp) }
 
     /// The environment of the receipt type. nil: an unknown type, which no app is served in.
-    package var environment: StoreEnvironment? {
-        switch receiptType {
-        case "Production", "ProductionVPP": .production
-        case "ProductionSandbox", "ProductionVPPSandbox": .sandbox
-        case "Xcode": .xcode
-        case "LocalTesting": .localTesting
-        default: nil
-        }
-    }
+    package var environment: StoreEnvironment? { StoreEnvironment(receiptType: receiptType) }
 
     /// The transaction ids of the purchases, as verifyReceipt would list them in `in_app`.
     ///

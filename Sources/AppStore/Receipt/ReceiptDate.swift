@@ -7,15 +7,41 @@ import Foundation
 enum ReceiptDate {
     static func parse(_ text: String) -> Date? {
         var scanner = Scanner(bytes: Array(text.utf8))
+        guard let local = time(&scanner, after: "T"), let fraction = scanner.fraction(),
+            let offset = scanner.offset(), scanner.isAtEnd
+        else { return nil }
+        return Date(timeIntervalSince1970: Double(local - offset) + fraction)
+    }
+
+    /// A time as an answer of verifyReceipt spells it: `2012-04-30 15:05:55 Etc/GMT`, or the same with
+    /// `America/Los_Angeles`. Nil for an hour that the zone has twice in a year. Source: AppleFacts 5.1.
+    static func parse(inAnswer text: String) -> Date? {
+        var scanner = Scanner(bytes: Array(text.utf8))
+        guard let local = time(&scanner, after: " "), scanner.takes(" ") else { return nil }
+        let offsets: [Int]
+        switch scanner.rest {
+        case "Etc/GMT", "GMT", "Etc/UTC", "UTC": offsets = [0]
+        case pacific.identifier: offsets = [-8 * 3600, -7 * 3600]
+        default: return nil
+        }
+        let dates = offsets.compactMap { offset in
+            let date = Date(timeIntervalSince1970: Double(local - offset))
+            return offset == 0 || pacific.secondsFromGMT(for: date) == offset ? date : nil
+        }
+        return dates.count == 1 ? dates[0] : nil
+    }
+
+    private static let pacific = TimeZone(identifier: "America/Los_Angeles") ?? .gmt
+
+    /// Seconds since 1970 of a date and a time of day, as if at Greenwich.
+    private static func time(_ scanner: inout Scanner, after separator: Unicode.Scalar) -> Int? {
         guard let year = scanner.number(4), scanner.takes("-"), let month = scanner.number(2), scanner.takes("-"),
-            let day = scanner.number(2), scanner.takes("T"), let hour = scanner.number(2), scanner.takes(":"),
+            let day = scanner.number(2), scanner.takes(separator), let hour = scanner.number(2), scanner.takes(":"),
             let minute = scanner.number(2), scanner.takes(":"), let second = scanner.number(2),
-            let fraction = scanner.fraction(), let offset = scanner.offset(), scanner.isAtEnd,
             (1...12).contains(month), (1...days(in: month, of: year)).contains(day), hour < 24, minute < 60,
             second <= 60
         else { return nil }
-        let seconds = daysSince1970(year, month, day) * 86_400 + hour * 3600 + minute * 60 + second - offset
-        return Date(timeIntervalSince1970: Double(seconds) + fraction)
+        return daysSince1970(year, month, day) * 86_400 + hour * 3600 + minute * 60 + second
     }
 
     private static func days(in month: Int, of year: Int) -> Int {
@@ -42,6 +68,7 @@ enum ReceiptDate {
         init(bytes: [UInt8]) { self.bytes = bytes }
 
         var isAtEnd: Bool { position == bytes.count }
+        var rest: String { String(decoding: bytes[position...], as: UTF8.self) }
 
         mutating func takes(_ character: Unicode.Scalar) -> Bool {
             guard position < bytes.count, bytes[position] == UInt8(ascii: character) else { return false }

@@ -69,8 +69,9 @@ package struct SendAttempt: Sendable, Hashable {
     package let result: Result?
 
     init(_ object: [String: JSON]) throws(FieldMismatch) {
-        date = try object.date("attemptDate")
-        result = try object.string("sendAttemptResult").map(Result.init(rawValue:))
+        let fields = AppleFields(object)
+        date = fields.date("attemptDate")
+        result = fields.string("sendAttemptResult").map(Result.init(rawValue:))
     }
 }
 
@@ -82,8 +83,9 @@ package struct SentNotification: Sendable, Hashable {
     package let sendAttempts: [SendAttempt]
 
     package init(_ object: [String: JSON]) throws(FieldMismatch) {
-        signedPayload = try object.string("signedPayload")
-        sendAttempts = try object.objects("sendAttempts", SendAttempt.init) ?? []
+        let fields = AppleFields(object)
+        signedPayload = fields.string("signedPayload")
+        sendAttempts = (try? fields.objects("sendAttempts", SendAttempt.init)) ?? []
     }
 }
 
@@ -96,9 +98,10 @@ package struct NotificationPage: Page, Hashable {
     package let next: String?
 
     package init(_ body: [String: JSON]) throws(FieldMismatch) {
-        notifications = try body.objects("notificationHistory", SentNotification.init) ?? []
-        let token = try body.string("paginationToken")
-        let hasMore = try body.bool("hasMore")
+        let fields = AppleFields(body)
+        notifications = try fields.objects("notificationHistory", SentNotification.init) ?? []
+        let token = fields.string("paginationToken")
+        let hasMore = fields.bool("hasMore")
         if hasMore == true, token == nil { throw FieldMismatch() }
         next = hasMore == false ? nil : token
     }
@@ -125,7 +128,7 @@ extension ServerAPIClient {
     ) async throws(AppStoreFailure) -> Answer<String> {
         try await ask(
             Request(.requestTestNotification) { (body) throws(FieldMismatch) in
-                try body.required("testNotificationToken")
+                try AppleFields(body).required("testNotificationToken")
             }, in: [environment])
     }
 

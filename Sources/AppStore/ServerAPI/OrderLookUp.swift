@@ -17,8 +17,9 @@ package struct OrderLookUp: Sendable, Hashable {
     package let signedTransactions: [String]
 
     package init(_ body: [String: JSON]) throws(FieldMismatch) {
-        status = try body.int("status").map(Status.init(rawValue:))
-        signedTransactions = try body.strings("signedTransactions") ?? []
+        let fields = AppleFields(body)
+        status = fields.int("status").map(Status.init(rawValue:))
+        signedTransactions = try fields.strings("signedTransactions") ?? []
     }
 }
 

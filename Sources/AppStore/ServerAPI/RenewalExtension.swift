@@ -80,10 +80,11 @@ package struct ExtendedRenewalDate: Sendable, Hashable {
     package let effectiveDate: Date?
 
     init(_ body: [String: JSON]) throws(FieldMismatch) {
-        originalTransactionId = try body.string("originalTransactionId")
-        webOrderLineItemId = try body.string("webOrderLineItemId")
-        success = try body.bool("success")
-        effectiveDate = try body.date("effectiveDate")
+        let fields = AppleFields(body)
+        originalTransactionId = fields.string("originalTransactionId")
+        webOrderLineItemId = fields.string("webOrderLineItemId")
+        success = fields.bool("success")
+        effectiveDate = fields.date("effectiveDate")
     }
 }
 
@@ -96,11 +97,12 @@ package struct MassRenewalExtensionStatus: Sendable, Hashable {
     package let failedCount: Int64?
 
     init(_ body: [String: JSON]) throws(FieldMismatch) {
-        requestIdentifier = try body.string("requestIdentifier")
-        complete = try body.bool("complete")
-        completeDate = try body.date("completeDate")
-        succeededCount = try body.int64("succeededCount")
-        failedCount = try body.int64("failedCount")
+        let fields = AppleFields(body)
+        requestIdentifier = fields.string("requestIdentifier")
+        complete = fields.bool("complete")
+        completeDate = fields.date("completeDate")
+        succeededCount = fields.int64("succeededCount")
+        failedCount = fields.int64("failedCount")
     }
 }
 
@@ -130,8 +132,8 @@ extension ServerAPIClient {
         _ extensions: MassRenewalExtension, in environment: StoreEnvironment
     ) async throws(AppStoreFailure) -> Answer<String?> {
         try await ask(
-            Request(.extendRenewalDates, body: extensions.body) { (body) throws(FieldMismatch) in
-                try body.string("requestIdentifier")
+            Request(.extendRenewalDates, body: extensions.body) {
+                AppleFields($0).string("requestIdentifier")
             }, in: [environment])
     }
 

@@ -121,7 +121,7 @@ package struct ServerAPIClient: Sendable {
     private static func reading<Value>(
         _ answer: AppStoreHTTP.Answer, _ read: ([String: JSON]?) throws(FieldMismatch) -> Value
     ) -> AppStoreHTTP.Reading<Value> {
-        let body = try? JSON(parsing: answer.body).object
+        let body = answer.object
         if (200..<300).contains(answer.status) {
             do {
                 return .init(code: nil, result: .success(try read(body)))
@@ -129,7 +129,7 @@ package struct ServerAPIClient: Sendable {
                 return .init(code: nil, result: .failure(.garbage))
             }
         }
-        let code = body.flatMap { try? $0.int64("errorCode") }
+        let code = body.flatMap { AppleFields($0).int64("errorCode") }
         let error: AppStoreError
         switch (answer.status, code) {
         case (401, _): error = .unauthorized

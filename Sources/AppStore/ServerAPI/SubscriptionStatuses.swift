@@ -24,10 +24,11 @@ package struct SubscriptionStatuses: Sendable, Hashable {
         package let signedRenewalInfo: String?
 
         init(_ object: [String: JSON]) throws(FieldMismatch) {
-            status = try object.int("status").map(Status.init(rawValue:))
-            originalTransactionId = try object.string("originalTransactionId")
-            signedTransactionInfo = try object.string("signedTransactionInfo")
-            signedRenewalInfo = try object.string("signedRenewalInfo")
+            let fields = AppleFields(object)
+            status = fields.int("status").map(Status.init(rawValue:))
+            originalTransactionId = fields.string("originalTransactionId")
+            signedTransactionInfo = fields.string("signedTransactionInfo")
+            signedRenewalInfo = fields.string("signedRenewalInfo")
         }
     }
 
@@ -36,8 +37,9 @@ package struct SubscriptionStatuses: Sendable, Hashable {
         package let lastTransactions: [LastTransaction]
 
         init(_ object: [String: JSON]) throws(FieldMismatch) {
-            subscriptionGroupIdentifier = try object.string("subscriptionGroupIdentifier")
-            lastTransactions = try object.objects("lastTransactions", LastTransaction.init) ?? []
+            let fields = AppleFields(object)
+            subscriptionGroupIdentifier = fields.string("subscriptionGroupIdentifier")
+            lastTransactions = try fields.objects("lastTransactions", LastTransaction.init) ?? []
         }
     }
 
@@ -47,10 +49,11 @@ package struct SubscriptionStatuses: Sendable, Hashable {
     package let environment: StoreEnvironment?
 
     package init(_ body: [String: JSON]) throws(FieldMismatch) {
-        groups = try body.objects("data", Group.init) ?? []
-        bundleId = try body.string("bundleId")
-        appAppleId = try body.int64("appAppleId")
-        environment = try body.environment("environment")
+        let fields = AppleFields(body)
+        groups = try fields.objects("data", Group.init) ?? []
+        bundleId = fields.string("bundleId")
+        appAppleId = fields.int64("appAppleId")
+        environment = fields.environment("environment")
     }
 }
 

@@ -75,12 +75,13 @@ package struct HistoryPage: Page, Hashable {
     package let environment: StoreEnvironment?
 
     package init(_ body: [String: JSON]) throws(FieldMismatch) {
-        signedTransactions = try body.strings("signedTransactions") ?? []
-        revision = try body.string("revision")
-        next = try body.next(revision, isEmpty: signedTransactions.isEmpty)
-        bundleId = try body.string("bundleId")
-        appAppleId = try body.int64("appAppleId")
-        environment = try body.environment("environment")
+        let fields = AppleFields(body)
+        signedTransactions = try fields.strings("signedTransactions") ?? []
+        revision = fields.string("revision")
+        next = try fields.next(revision, isEmpty: signedTransactions.isEmpty)
+        bundleId = fields.string("bundleId")
+        appAppleId = fields.int64("appAppleId")
+        environment = fields.environment("environment")
     }
 }
 
@@ -93,9 +94,10 @@ package struct RefundPage: Page, Hashable {
     package let revision: String?
 
     package init(_ body: [String: JSON]) throws(FieldMismatch) {
-        signedTransactions = try body.strings("signedTransactions") ?? []
-        revision = try body.string("revision")
-        next = try body.next(revision, isEmpty: signedTransactions.isEmpty)
+        let fields = AppleFields(body)
+        signedTransactions = try fields.strings("signedTransactions") ?? []
+        revision = fields.string("revision")
+        next = try fields.next(revision, isEmpty: signedTransactions.isEmpty)
     }
 }
 
@@ -127,11 +129,11 @@ extension ServerAPIClient {
     }
 }
 
-extension [String: JSON] {
+extension AppleFields {
     /// The cursor of the next page, if `hasMore` says there is one. If the field is missing, Apple is asked until a
     /// page is empty: a transaction must not be lost for a missing field.
     fileprivate func next(_ cursor: String?, isEmpty: Bool) throws(FieldMismatch) -> String? {
-        let hasMore = try bool("hasMore")
+        let hasMore = bool("hasMore")
         if hasMore == true, cursor == nil { throw FieldMismatch() }
         return hasMore ?? !isEmpty ? cursor : nil
     }

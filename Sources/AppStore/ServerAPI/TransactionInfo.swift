@@ -13,7 +13,7 @@ extension ServerAPIClient {
     ) async throws(AppStoreFailure) -> Answer<String> {
         try await ask(
             Request(.transactionInfo, transactionId) { (body) throws(FieldMismatch) in
-                try body.required("signedTransactionInfo")
+                try AppleFields(body).required("signedTransactionInfo")
             }, in: environments)
     }
 
@@ -26,7 +26,7 @@ extension ServerAPIClient {
     ) async throws(AppStoreFailure) -> Answer<String> {
         try await ask(
             Request(.appTransactionInfo, id) { (body) throws(FieldMismatch) in
-                try body.required("signedAppTransactionInfo")
+                try AppleFields(body).required("signedAppTransactionInfo")
             }, in: environments)
     }
 

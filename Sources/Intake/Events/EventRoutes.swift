@@ -9,7 +9,7 @@ package import Service
 package import Settings
 import Synchronization
 
-/// `GET /v1/events?after=CURSOR&limit=N&wait=S`: the app backend's feed, in commit order and without gaps.
+/// `GET /v1/events?after=CURSOR&limit=N&wait=S&appId=A`: the app backend's feed, in commit order and without gaps.
 ///
 /// Reading changes nothing: the backend keeps its cursor and may read any part again. Event ids are derived from the
 /// purchase's data, so a backend that stores the last id of each purchase gives goods once.
@@ -37,7 +37,8 @@ package struct EventRoutes: Sendable {
     }
 
     package func add(to router: some RouteTable) {
-        router.serve("/v1/events", [.get: { request, _ in try await get(request) }])
+        router.serve(
+            "/v1/events", [.get: Endpoint("after", "limit", "wait", "appId") { request, _ in try await get(request) }])
     }
 
     private func get(_ request: Request) async throws -> Response {
@@ -45,8 +46,13 @@ package struct EventRoutes: Sendable {
         try caller.require(.events)
         let wait = try WaitParameter(request).duration
         let page = Statements.EventPage(
-            apps: caller.apps.sorted(), after: try Self.cursor(request), limit: try Self.limit(request))
+            apps: try caller.apps(request.parameter("appId"), of: configuration.current.appIDs),
+            after: try Self.cursor(request), limit: try request.limit(Self.limitDefault, max: Self.limitMax))
         var events = try await ledger.run(Statements.readEvents, page)
+        // A reader with such a place would wait for ever.
+        if events.isEmpty, try await ledger.run(Statements.isBeyondFeed, page.after).first == true {
+            throw Problem.badParameter("after", "a cursor that this feed has given: it has not come so far yet")
+        }
         if events.isEmpty, wait > .zero, waiters.enter() {
             defer { waiters.leave() }
             let deadline = ContinuousClock.now + wait
@@ -69,19 +75,11 @@ package struct EventRoutes: Sendable {
     }
 
     private static func cursor(_ request: Request) throws(Problem) -> EventCursor {
-        guard let text = try request.parameter("after"), !text.isEmpty else { return .start }
+        guard let text = request.parameter("after"), !text.isEmpty else { return .start }
         guard let cursor = EventCursor(text) else {
             throw .badParameter("after", "a cursor that this feed has given, or 0-0")
         }
         return cursor
-    }
-
-    private static func limit(_ request: Request) throws(Problem) -> Int {
-        guard let text = try request.parameter("limit") else { return limitDefault }
-        guard let limit = Int(text), (1...limitMax).contains(limit) else {
-            throw .badParameter("limit", "a whole number from 1 to \(limitMax)")
-        }
-        return limit
     }
 
     private static func response(
@@ -99,9 +97,14 @@ package struct EventRoutes: Sendable {
                 .init("userId", .string(userID)),
             ]
             if user == .erased { members.append(.init("erased", .bool(true))) }
+            // An order of another way of payment has neither a purchase of Apple's nor a receipt.
+            if !event.type.hasPrefix("order.") {
+                members += [
+                    .init("transactionId", .string(event.transactionID)),
+                    .init("receiptId", .string(event.receiptID.text)),
+                ]
+            }
             members += [
-                .init("transactionId", .string(event.transactionID)),
-                .init("receiptId", .string(event.receiptID.text)),
                 .init("at", .string(event.at.rfc3339)),
                 .init("data", try JSONValue(parsing: Array(event.body.utf8))),
             ]

@@ -29,7 +29,9 @@ package struct InstallationRoutes: Sendable {
     }
 
     package func add(to router: some RouteTable) {
-        router.serve("/v1/installations", [.post: { try await issue($0, $1) }, .delete: { try await revoke($0, $1) }])
+        router.serve(
+            "/v1/installations",
+            [.post: Endpoint { try await issue($0, $1) }, .delete: Endpoint { try await revoke($0, $1) }])
     }
 
     /// Answers 201 with a token: for the installation whose token the body shows, or for a new one.
@@ -61,7 +63,7 @@ package struct InstallationRoutes: Sendable {
         let current = configuration.current
         return try await bodies.withBody(of: request, context, from: caller) { body in
             let fields = try IntakeFields(body: body.isEmpty ? Array("{}".utf8) : body, of: .installation)
-            let userID = try caller.user(fields.userID)
+            let userID = try caller.user(fields.userID, noneOf: current.placeholders)
             return (try caller.app(fields.appID, of: current.appIDs), userID, fields.installationTokenSHA256)
         }
     }

@@ -9,7 +9,10 @@ extension OrderView {
     /// - Parameters:
     ///   - isRepeated: the order was there already.
     ///   - priceDiffers: the app showed another price than was promised.
-    package func json(isRepeated: Bool = false, priceDiffers: Bool = false, ignored: [String] = []) -> JSONValue {
+    ///   - openOrder: another order of the user for the product that waits for its purchase.
+    package func json(
+        isRepeated: Bool = false, priceDiffers: Bool = false, openOrder: OpenOrder? = nil, ignored: [String] = []
+    ) -> JSONValue {
         var members: [JSONValue.Member] = [
             .init("id", .string(id.text)),
             .init("state", .string(state.rawValue)),
@@ -39,10 +42,24 @@ extension OrderView {
         add("transactionId", transactionID)
         add("boundAt", boundAt?.rfc3339)
         if let granted { members.append(.init("granted", .goods(granted))) }
+        add("endedAt", endedAt?.rfc3339)
+        if let openOrder { members.append(.init("openOrder", openOrder.json)) }
         if isRepeated { members.append(.init("repeated", .bool(true))) }
         if let submissions { members.append(.init("submissions", .array(submissions.map(\.json)))) }
         if !ignored.isEmpty { members.append(.init("ignored", .array(ignored.map(JSONValue.string)))) }
         return .object(members)
+    }
+}
+
+extension OpenOrder {
+    fileprivate var json: JSONValue {
+        var members: [JSONValue.Member] = [.init("orderId", .string(id.text))]
+        if let item { members.append(.init("item", .string(item))) }
+        return .object(
+            members + [
+                .init("quantity", .integer(quantity)), .init("channel", .string(channel)),
+                .init("placedAt", .string(placedAt.rfc3339)), .init("payBy", .string(payBy.rfc3339)),
+            ])
     }
 }
 

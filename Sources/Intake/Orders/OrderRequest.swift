@@ -5,7 +5,7 @@ import HTTPTypes
 import Ledger
 import Purchases
 package import Service
-import Settings
+package import Settings
 
 /// The body of `POST /v1/orders`, checked by the rules of ingest and completed from the catalogue.
 ///
@@ -20,12 +20,17 @@ package struct OrderRequest: Sendable {
     let idempotencyKey: String?
     private let fields: IntakeFields
 
-    /// - Parameter apps: the apps of the configuration.
-    /// - Throws: as `IntakeFields`; 403 for an app, a user or a promotion that the caller may not name.
-    package init(body: [UInt8], caller: Caller, apps: Set<String>) throws(Problem) {
+    /// - Parameters:
+    ///   - apps: the apps of the configuration.
+    ///   - placeholders: what names nobody where a user is named.
+    /// - Throws: as `IntakeFields`; 403 for an app, a user or a promotion that the caller may not name; 422 for a
+    ///   placeholder.
+    package init(
+        body: [UInt8], caller: Caller, apps: Set<String>, placeholders: PlaceholderUsers
+    ) throws(Problem) {
         var fields = try IntakeFields(body: body, of: .order)
         appID = try caller.app(fields.appID, of: apps)
-        guard let userID = try caller.user(fields.userID) else {
+        guard let userID = try caller.user(fields.userID, noneOf: placeholders) else {
             throw .incomplete(.noUser, "must be there", field: "userId")
         }
         self.userID = userID

@@ -44,8 +44,13 @@ package struct OrderRoutes: Sendable {
     }
 
     package func add(to router: some RouteTable) {
-        router.serve("/v1/orders", [.post: { try await post($0, $1) }, .get: { try await search($0, $1) }])
-        router.serve("/v1/orders/:id", [.get: { try await get($0, $1) }])
+        router.serve(
+            "/v1/orders",
+            [
+                .post: Endpoint { try await post($0, $1) },
+                .get: Endpoint("appId", "userId", "productId", "state", "after", "limit") { try await search($0, $1) },
+            ])
+        router.serve("/v1/orders/:id", [.get: Endpoint("wait") { try await get($0, $1) }])
     }
 
     /// Answers 201 for a new order, and 200 for an existing one: the same tap, key or reservation again.
@@ -54,7 +59,8 @@ package struct OrderRoutes: Sendable {
         try caller.require(.intake)
         let configuration = configuration.current
         var placement = try await bodies.withBody(of: request, context, from: caller) { body in
-            try OrderRequest(body: body, caller: caller, apps: configuration.appIDs)
+            try OrderRequest(
+                body: body, caller: caller, apps: configuration.appIDs, placeholders: configuration.placeholders)
         }
         guard let app = configuration.apps[placement.appID] else { throw Problem.appNotAllowed }
         let keys = configuration.userKeys
@@ -76,9 +82,12 @@ package struct OrderRoutes: Sendable {
             throw Problem.conflict(.idempotencyKey, "was sent with another order", field: "idempotencyKey")
         }
         (isNew ? placed : repeated).increment()
+        // The order is placed: a failed question about another order refuses nothing.
+        let open = isNew && order.reservedFor == nil ? try? await ledger.run(Statements.openOrder, order).first : nil
         return Response(
             json: try await shown([view], to: caller, of: placement.appID)[0].json(
-                isRepeated: !isNew, priceDiffers: placement.priceDiffers(from: view.price), ignored: placement.ignored),
+                isRepeated: !isNew, priceDiffers: placement.priceDiffers(from: view.price), openOrder: open,
+                ignored: placement.ignored),
             status: isNew ? .created : .ok)
     }
 
@@ -112,9 +121,9 @@ package struct OrderRoutes: Sendable {
             try await caller.mayRead(
                 appID: view.appID, userID: view.userID, configuration.current.userKeys, ledger)
         else { throw Problem.notYours }
-        if view.transactionID == nil, wait > .zero {
+        if !view.isOver, wait > .zero {
             view =
-                await longPoll.latest(id, of: view.userID, upTo: wait, isOver: { $0.transactionID != nil }) {
+                await longPoll.latest(id, of: view.userID, upTo: wait, isOver: { $0.isOver }) {
                     try await ledger.order(id)
                 } ?? view
         }
@@ -132,16 +141,19 @@ package struct OrderRoutes: Sendable {
         return views.map { $0.shown(to: ids) }
     }
 
-    /// Answers the newest orders of a user, for a client that forgot their ids.
+    /// Answers a page of a user's orders, the newest first, for a client that forgot their ids. The page is full if more
+    /// orders follow it.
     private func search(_ request: Request, _ context: HTTPContext) async throws -> Response {
         let caller = try await authenticator.admit(request.headers)
         try caller.require(.intake)
         let configuration = configuration.current
         let appID = try caller.app(request.parameter("appId"), of: configuration.appIDs)
         guard let userID = try caller.user(request.parameter("userId")) else {
-            throw Problem.badParameter("userId", "there")
+            throw Problem.incomplete(.noUser, "must be there", field: "userId")
         }
-        let productID = try request.parameter("productId")
+        // What was placed under a placeholder by an earlier version is nobody's to read but the backend's.
+        guard !configuration.placeholders.contains(caller.userID) else { throw Problem.userPlaceholder("userId") }
+        let productID = request.parameter("productId")
         for (name, text) in [("userId", userID), ("productId", productID ?? "")] {
             guard text.utf8.count <= IntakeFields.userBytesMax, !text.utf8.contains(0) else {
                 throw Problem.badParameter(name, "a text of at most \(IntakeFields.userBytesMax) bytes")
@@ -151,29 +163,37 @@ package struct OrderRoutes: Sendable {
             // Before an order's grant became its binding, `bound` and `granted` were two states; `bound` is still
             // accepted.
             guard let state = text == "bound" ? .granted : OrderView.State(rawValue: text) else {
-                throw .badParameter("state", "open, expired or granted")
+                let states = OrderView.State.allCases.map(\.rawValue).joined(separator: ", ")
+                throw .badParameter("state", "one of \(states)")
             }
             return state
         }
-        let limit = try request.parameter("limit").map { text throws(Problem) in
-            guard let limit = Int(text), (1...Self.searchLimitMax).contains(limit) else {
-                throw .badParameter("limit", "a whole number from 1 to \(Self.searchLimitMax)")
-            }
-            return limit
-        }
+        let count = try request.limit(Self.searchLimitDefault, max: Self.searchLimitMax)
+        let before = try request.cursor() ?? .newest
         let user = UserName(appID: appID, key: configuration.userKeys?.key(of: userID, app: appID) ?? userID)
-        let views = try await lists.read(of: userID, context.channel) { database throws(PostgresError) in
-            try await database.run(
-                Statements.searchOrders,
-                .init(
-                    appID: appID, userIDs: try await caller.idsRead(of: user, database),
-                    productID: productID, state: state,
-                    limit: limit ?? Self.searchLimitDefault))
+        let orders = try await lists.read(of: userID, context.channel) { database throws(PostgresError) in
+            let ids = try await caller.idsRead(of: user, database)
+            var search = Statements.OrderSearch(
+                appID: appID, userIDs: ids, productID: productID, state: state, before: before, limit: count + 1)
+            var orders: [OrderView] = []
+            while true {
+                let page = try await database.run(Statements.searchOrders, search)
+                // For the user's own token an order may be in another state than for a service key.
+                orders += (caller.userID == nil ? page : page.map { $0.shown(to: ids) })
+                    .filter { state == nil || $0.state == state }
+                guard orders.count <= count, page.count == search.limit, let last = page.last else { return orders }
+                search.before = last.place
+            }
         }
-        let orders = try await shown(views, to: caller, of: appID)
-            .filter { state == nil || $0.state == state }.map { $0.json() }
-        return Response(json: .object([.init("orders", .array(orders))]))
+        var members: [JSONValue.Member] = [.init("orders", .array(orders.prefix(count).map { $0.json() }))]
+        if orders.count > count { members.append(.init("next", .string(orders[count - 1].place.text))) }
+        return Response(json: .object(members))
     }
+}
+
+extension OrderView {
+    /// Whether nothing more is waited for.
+    fileprivate var isOver: Bool { transactionID != nil || ending != nil }
 }
 
 extension Problem {

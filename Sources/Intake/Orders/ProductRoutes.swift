@@ -19,7 +19,7 @@ package struct ProductRoutes: Sendable {
     }
 
     package func add(to router: some RouteTable) {
-        router.serve("/v1/products", [.get: { request, _ in try await get(request) }])
+        router.serve("/v1/products", [.get: Endpoint("appId", "promotion") { request, _ in try await get(request) }])
     }
 
     private func get(_ request: Request) async throws -> Response {
@@ -27,7 +27,7 @@ package struct ProductRoutes: Sendable {
         try caller.require(.intake)
         let configuration = configuration.current
         let appID = try caller.app(request.parameter("appId"), of: configuration.appIDs)
-        let promotion = try request.parameter("promotion")
+        let promotion = request.parameter("promotion")
         guard promotion?.utf8.count ?? 0 <= IntakeFields.itemBytesMax else {
             throw Problem.badParameter("promotion", "a text of at most \(IntakeFields.itemBytesMax) bytes")
         }

@@ -29,8 +29,8 @@ package struct ReportRoutes: Sendable {
     }
 
     package func add(to router: some RouteTable) {
-        router.serve("/v1/orders/:id/reports", [.post: { try await postOfOrder($0, $1) }])
-        router.serve("/v1/client-reports", [.post: { try await post($0, $1) }])
+        router.serve("/v1/orders/:id/reports", [.post: Endpoint { try await postOfOrder($0, $1) }])
+        router.serve("/v1/client-reports", [.post: Endpoint { try await post($0, $1) }])
     }
 
     private func postOfOrder(_ request: Request, _ context: HTTPContext) async throws -> Response {
@@ -57,7 +57,7 @@ package struct ReportRoutes: Sendable {
         let fields = try await fields(request, context, from: caller)
         let configuration = configuration.current
         let appID = try caller.app(fields.appID, of: configuration.appIDs)
-        let userID = try caller.user(fields.userID)
+        let userID = try caller.user(fields.userID, orNobody: configuration.placeholders)
         let key = userID.map { configuration.userKeys?.key(of: $0, app: appID) ?? $0 }
         let orderID = fields.orderID.map { number in
             OrderID.named(

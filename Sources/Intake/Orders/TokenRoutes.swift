@@ -25,8 +25,8 @@ package struct TokenRoutes: Sendable {
     }
 
     package func add(to router: some RouteTable) {
-        router.serve("/v1/users/:id/tokens/:token", [.put: { try await put($0, $1) }])
-        router.serve("/v1/users/:id/token", [.post: { try await issue($0, $1) }])
+        router.serve("/v1/users/:id/tokens/:token", [.put: Endpoint("appId") { try await put($0, $1) }])
+        router.serve("/v1/users/:id/token", [.post: Endpoint("appId") { try await issue($0, $1) }])
     }
 
     /// Answers 201 where the token is new, 200 where it was this user's already, and 409 where it is another user's,
@@ -38,6 +38,10 @@ package struct TokenRoutes: Sendable {
         guard caller.userID == nil else { throw Problem.needsKey }
         guard let token = context.parameters.get("token").flatMap(UUID.init(uuidString:)) else {
             throw Problem.badParameter("token", "a UUID")
+        }
+        guard !AccountToken.isNone(token) else {
+            throw Problem.incomplete(
+                .tokenPlaceholder, "is what libraries write where they have no token: it names nobody", field: "token")
         }
         let registered = try await settle(user, .registered, token)
         guard let registered else {
@@ -99,8 +103,12 @@ struct PathUser: Sendable {
 extension Caller {
     /// The user of `/v1/users/{id}/…` and the user's app, `?appId=` where the caller has several. For a user's token
     /// every other user is not found, as other users' orders are.
+    ///
+    /// - Parameter readsPlaceholder: whether a service key may name a placeholder, to read what an earlier version gave to
+    ///   it.
+    /// - Throws: 422 for a placeholder.
     func user(
-        in request: Request, _ context: HTTPContext, of configuration: Configuration
+        in request: Request, _ context: HTTPContext, of configuration: Configuration, readsPlaceholder: Bool = false
     ) throws(Problem) -> PathUser {
         let appID = try app(request.parameter("appId"), of: configuration.appIDs)
         guard let id = context.parameters.get("id")?.percentDecoded, !id.isEmpty, !id.utf8.contains(0),
@@ -109,6 +117,8 @@ extension Caller {
             throw .badParameter("id", "a user's id, percent-encoded, of at most \(IntakeFields.userBytesMax) bytes")
         }
         if let userID, !userID.isSameText(as: id) { throw .notYours }
+        let isRead = readsPlaceholder && userID == nil
+        guard isRead || !configuration.placeholders.contains(id) else { throw .userPlaceholder("id") }
         return PathUser(appID: appID, id: id, key: configuration.userKeys?.key(of: id, app: appID) ?? id)
     }
 }

@@ -18,13 +18,15 @@ struct IntakeFields: Sendable {
 
     var appID: String?
     var userID: String?
+    /// The member that names the user, as it came; the value may be empty or null.
+    private(set) var userMember: JSONValue.Member?
     /// SHA-256 of the token of the installation; the token itself is kept nowhere.
     var installationTokenSHA256: [UInt8]?
     var orderID: String?
     var transactionID: String?
     var originalTransactionID: String?
-    var signedTransaction: String?
-    var receipt: String?
+    /// The proof of a receipt; nil: ids alone.
+    var proof: Proof?
     /// The item that is sold under the store product; from the old clients also the store product itself (S0-1).
     var item: String?
     var quantity: Int?
@@ -52,6 +54,8 @@ struct IntakeFields: Sendable {
     private(set) var unknown: [String] = []
     /// A receipt's known fields with senseless values: stored as they came, and not used.
     private(set) var disregarded: [String] = []
+    /// The fields that were read as what they mean, in another form than they must have.
+    private(set) var repaired: [FieldRepair] = []
 
     static let unknownMax = 100
     static let userBytesMax = FieldBounds.userBytesMax
@@ -70,6 +74,7 @@ struct IntakeFields: Sendable {
     /// Statements of a post about its purchase: Apple's answer decides all of them.
     private static let saidNames = columnNames.union([
         "item", "productId", "quantity", "priceMilliunits", "currency", "target", "client", "installationToken",
+        "promotion", "collectionID",
     ])
     /// Beside a proof these fields are hints as well; without a proof they are all that a post says of its purchase.
     private static let saidBesideProof = saidNames.union(["orderId", "transactionId", "originalTransactionId"])
@@ -109,13 +114,19 @@ struct IntakeFields: Sendable {
 
     /// - Throws: as for a body.
     init(_ members: [JSONValue.Member], of form: Form) throws(Problem) {
-        let lenient = form == .receipt ? Self.haveProof(members) ? Self.saidBesideProof : Self.saidNames : []
         let repeated = Self.repeated(members, among: form == .receipt ? Self.receiptNames : Self.names)
+        var (taken, lenient): (Set<String>, Set<String>) = ([], [])
+        if form == .receipt {
+            let posted = try PostedProof(members, repeated: repeated)
+            taken = take(posted)
+            lenient = proof == nil ? Self.saidNames : Self.saidBesideProof
+        }
         var stored: [JSONValue.Member] = []
         for member in members {
             let name = member.key.plainASCII
             do throws(Problem) {
                 guard !repeated.contains(name) else { throw .duplicate(name) }
+                if taken.contains(name) { continue }
                 if try takes(member, of: form) { continue }
             } catch {
                 guard lenient.contains(name) else { throw error }
@@ -140,20 +151,24 @@ struct IntakeFields: Sendable {
         return repeated
     }
 
-    private static func haveProof(_ members: [JSONValue.Member]) -> Bool {
-        members.contains { member in
-            guard case .string(let text) = member.value, !text.isEmpty else { return false }
-            return ["signedTransaction", "receipt"].contains(member.key.plainASCII)
-        }
+    /// Takes over the proof. Returns the members that say nothing else.
+    private mutating func take(_ posted: PostedProof) -> Set<String> {
+        proof = posted.proof
+        (transactionID, originalTransactionID) = (posted.transactionID, posted.originalTransactionID)
+        repaired = posted.repairs
+        posted.disregarded.forEach { disregard($0) }
+        return posted.taken
     }
 
     /// Reads a known member. Returns false if the member belongs to the details.
     private mutating func takes(_ member: JSONValue.Member, of form: Form) throws(Problem) -> Bool {
         let name = member.key.plainASCII
         switch name {
-        case "appId": appID = try Self.text(member, bytesMax: 64)
-        case "userId": userID = try Self.text(member, bytesMax: Self.userBytesMax)
-        case "transactionId": transactionID = try Self.text(member, bytesMax: 64)
+        case "appId": appID = try id(member, bytesMax: 64)
+        case "userId":
+            userID = try id(member, bytesMax: Self.userBytesMax)
+            userMember = member
+        case "transactionId": transactionID = try id(member, bytesMax: 64) ?? transactionID
         case "item":
             item = try Self.text(member, bytesMax: Self.itemBytesMax)
             return form == .order
@@ -189,18 +204,26 @@ struct IntakeFields: Sendable {
 
     private mutating func takesOfReceipt(_ member: JSONValue.Member, _ name: String) throws(Problem) -> Bool {
         switch name {
-        case "orderId": orderID = try Self.text(member, bytesMax: Self.orderBytesMax)
-        case "originalTransactionId": originalTransactionID = try Self.text(member, bytesMax: 64)
-        case "signedTransaction": signedTransaction = try Self.signedTransaction(member)
-        case "receipt": receipt = try Self.receipt(member)
+        case "orderId": orderID = try id(member, bytesMax: Self.orderBytesMax)
+        case "originalTransactionId":
+            originalTransactionID = try id(member, bytesMax: 64) ?? originalTransactionID
+        // The field holds no proof, or `PostedProof` would have taken it. It may be an unreadable request to
+        // verifyReceipt, with the app's shared secret.
+        case "signedTransaction", "receipt":
+            return member.value.text.utf8.firstRange(of: "password".utf8) != nil
+        // The shared secret of a request to verifyReceipt, which is kept nowhere.
+        case "password": return true
         case "productId":
-            productID = try Self.text(member, bytesMax: Self.itemBytesMax)
+            productID = try id(member, bytesMax: Self.itemBytesMax)
             return false
         case "priceMilliunits":
             price = try Self.integer(member, 0...Self.priceMax)
             return false
         case "currency":
             currency = try Self.text(member, bytesMax: 16)
+            return false
+        case "promotion", "collectionID":
+            promotion = try Self.text(member, bytesMax: Self.itemBytesMax)
             return false
         case "installationToken": installationTokenSHA256 = try Self.digest(member)
         // The field is a note for support, and decides nothing.
@@ -214,13 +237,13 @@ struct IntakeFields: Sendable {
 
     private mutating func takesOfOrder(_ member: JSONValue.Member, _ name: String) throws(Problem) -> Bool {
         switch name {
-        case "productId": productID = try Self.text(member, bytesMax: Self.itemBytesMax)
-        case "promotion": promotion = try Self.text(member, bytesMax: Self.itemBytesMax)
+        case "productId": productID = try id(member, bytesMax: Self.itemBytesMax)
+        case "promotion": promotion = try id(member, bytesMax: Self.itemBytesMax)
         case "channel": channel = try Self.text(member, bytesMax: 32)
         case "installationToken": installationTokenSHA256 = try Self.digest(member)
         // The field is a note for support, and decides nothing.
         case "installationId": return false
-        case "idempotencyKey": idempotencyKey = try Self.text(member, bytesMax: 128)
+        case "idempotencyKey": idempotencyKey = try id(member, bytesMax: 128)
         case "environment": environment = try Self.text(member, bytesMax: 32)
         case "priceMilliunits":
             price = try Self.integer(member, 0...Self.priceMax)
@@ -242,7 +265,7 @@ struct IntakeFields: Sendable {
         switch name {
         // The text is kept as well: it may name no order of ours.
         case "orderId":
-            orderID = try Self.text(member, bytesMax: Self.orderBytesMax)
+            orderID = try id(member, bytesMax: Self.orderBytesMax)
             return false
         case "kind": kind = try Self.text(member, bytesMax: 64)
         case "message": message = try Self.text(member, bytesMax: Self.messageBytesMax)
@@ -258,6 +281,12 @@ struct IntakeFields: Sendable {
 
     mutating func disregard(_ name: String) {
         if !disregarded.contains(name) { disregarded.append(name) }
+    }
+
+    /// Stores a member with the details, as it came.
+    mutating func keep(_ member: JSONValue.Member) {
+        let stored = (try? JSONValue(parsing: Array(details.utf8)).members) ?? []
+        details = JSONValue.object(stored + [member]).canonical.text
     }
 
     /// `target`, completed from the columns of the old clients' table (S0-9): `appsid` is the server, `ext` the role.
@@ -305,20 +334,13 @@ struct IntakeFields: Sendable {
         }
     }
 
-    private static func signedTransaction(_ member: JSONValue.Member) throws(Problem) -> String? {
-        guard let text = try text(member, bytesMax: ProofShape.signedTransactionBytesMax) else { return nil }
-        guard ProofShape.isCompactJWS(text) else {
-            throw .malformed(.notJWS, "must be three parts of unpadded base64url", field: member.key)
-        }
-        return text
-    }
-
-    private static func receipt(_ member: JSONValue.Member) throws(Problem) -> String? {
-        guard let text = try text(member, bytesMax: .max) else { return nil }
-        guard let canonical = ProofShape.canonicalBase64(text) else {
-            throw .malformed(.notBase64, "must be base64", field: member.key)
-        }
-        return canonical
+    /// An id. A client that keeps ids as numbers sends one; its digits are the id, exactly as they are written.
+    private mutating func id(_ member: JSONValue.Member, bytesMax: Int) throws(Problem) -> String? {
+        guard case .number = member.value else { return try Self.text(member, bytesMax: bytesMax) }
+        guard let digits = member.value.wholeNumber else { throw .wrongType(member.key, "a string or a whole number") }
+        guard digits.utf8.count <= bytesMax else { throw .tooLong(member.key, bytesMax: bytesMax) }
+        repaired.append(FieldRepair(member.key, .number))
+        return digits
     }
 
     /// Reads the place in the game for the goods. Its members are texts; game servers are often numbered.
@@ -361,102 +383,4 @@ struct IntakeFields: Sendable {
         let name = String(String.UnicodeScalarView(name.unicodeScalars.prefix(128)))
         if !unknown.contains(where: { $0.utf8.elementsEqual(name.utf8) }) { unknown.append(name) }
     }
-}
-
-// MARK: Who and whose
-
-extension Caller {
-    /// The app that a request is about.
-    ///
-    /// - Parameter known: the apps of the configuration.
-    func app(_ given: String?, of known: Set<String>) throws(Problem) -> String {
-        if let given {
-            // The id is spelled as in the configuration: the Kelvin sign is no K.
-            let appID = given.plainASCII
-            guard apps.contains(appID), known.contains(appID) else { throw .appNotAllowed }
-            return appID
-        }
-        let reachable = apps.intersection(known)
-        guard reachable.count == 1, let appID = reachable.first else {
-            throw .incomplete(.noApp, "must be there: the caller has more than one app", field: "appId")
-        }
-        return appID
-    }
-
-    /// The user that a request is about; nil where a service key names none.
-    func user(_ given: String?) throws(Problem) -> String? {
-        guard let userID else { return given }
-        if let given, !given.isSameText(as: userID) { throw .otherUser }
-        return userID
-    }
-}
-
-extension Problem {
-    init(_ error: JSONError) {
-        self =
-            switch error.kind {
-            case .syntax: .malformed(.notJSON, "the body is no JSON", field: error.field)
-            case .zeroCharacter:
-                .malformed(.zeroCharacter, "holds U+0000, which cannot be stored", field: error.field)
-            case .depth: .malformed(.tooDeep, "is nested deeper than \(JSONValue.depthMax)", field: error.field)
-            case .number:
-                .malformed(
-                    .numberRange,
-                    "holds a number longer than \(JSONValue.numberBytesMax) bytes or beyond 1e\(JSONValue.exponentMax)",
-                    field: error.field)
-            }
-    }
-}
-
-extension JSONValue {
-    /// - Throws: 400 for an object that has one of these members twice.
-    func refuseDuplicates(of names: [String], in path: String = "") throws(Problem) {
-        for name in names where members.count(where: { $0.key.isSameText(as: name) }) > 1 {
-            throw .duplicate(path + name)
-        }
-    }
-
-    /// A server or role as text; nil where the value names none.
-    var targetText: String? {
-        switch self {
-        case .string(let text), .number(let text): text.isEmpty ? nil : text
-        case .bool(let flag): flag ? "true" : "false"
-        case .null, .array, .object: nil
-        }
-    }
-
-    /// The same value with every member `token` or `installationToken` replaced by its hash, under the same name with
-    /// `Sha256` behind it. That holds wherever the member stands, because the old clients' records come whole in
-    /// `client` too. A session token is a secret that ingest never checks (S0-1, S0-11); its hash only tells two tokens
-    /// apart.
-    fileprivate var withoutSessionTokens: JSONValue {
-        switch self {
-        case .object(let members):
-            .object(
-                members.map { member in
-                    let name = member.key.plainASCII
-                    guard name == "token" || name == "installationToken" else {
-                        return .init(member.key, member.value.withoutSessionTokens)
-                    }
-                    guard member.value != .null else { return .init(name + "Sha256", .null) }
-                    let hash = SHA256.hash(data: Data(member.value.plainText.utf8))
-                    return .init(name + "Sha256", .string(hash.hexadecimal))
-                })
-        case .array(let elements): .array(elements.map(\.withoutSessionTokens))
-        case .null, .bool, .number, .string: self
-        }
-    }
-
-    /// A string's text; any other value as JSON writes it.
-    private var plainText: String {
-        if case .string(let text) = self { text } else { text }
-    }
-}
-
-extension String {
-    /// The text where it is ASCII, as every known name is, else nothing: for comparing field names from strangers.
-    ///
-    /// String compares and hashes by canonical equivalence, and for that sorts the marks that combine with one
-    /// character, in quadratic time: comparing a megabyte of them with a literal would take minutes.
-    fileprivate var plainASCII: String { utf8.allSatisfy { $0 < 0x80 } ? self : "" }
 }

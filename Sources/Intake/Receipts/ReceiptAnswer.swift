@@ -3,6 +3,7 @@ import Foundation
 package import Ledger
 package import Purchases
 import Settings
+import Support
 
 /// The answer to a poster about a receipt: the JSON of `POST /v1/receipts` and `GET /v1/receipts/{id}`.
 package struct ReceiptAnswer: Sendable {
@@ -10,18 +11,29 @@ package struct ReceiptAnswer: Sendable {
     private let finishing: FinishPolicy
     private let ignored: [String]
     private let disregarded: [String]
+    private let repaired: [FieldRepair]
+    private let hints: OwnerHints
 
     /// - Parameter finishing: the app's policy.
-    package init(_ view: ReceiptView, finishing: FinishPolicy, ignored: [String] = [], disregarded: [String] = []) {
+    package init(
+        _ view: ReceiptView, finishing: FinishPolicy, hints: OwnerHints = OwnerHints(), ignored: [String] = [],
+        disregarded: [String] = [],
+        repaired: [FieldRepair] = []
+
+    ) {
         self.view = view
         self.finishing = finishing
+        self.hints = hints
         self.ignored = ignored
         self.disregarded = disregarded
+        self.repaired = repaired
     }
 
     /// Whether the client may finish the transaction (P2): the named transaction's value, or else whether all are safe.
     package var safeToFinish: Bool {
-        if let named = view.transactions.first(where: { $0.transactionId == view.transactionID }) {
+        if let named = view.transactions.first(where: {
+            $0.shownID.isSameText(as: view.transactionID) || $0.transactionId.isSameText(as: view.transactionID)
+        }) {
             return isSafe(named)
         }
         guard view.transactions.isEmpty else { return view.transactions.allSatisfy(isSafe) }
@@ -46,32 +58,56 @@ package struct ReceiptAnswer: Sendable {
             members.append(.init("nextAttemptAt", .string(safeAt)))
         }
         members.append(.init("transactions", .array(view.transactions.map(json))))
+        let isShared = !view.transactions.isEmpty && view.transactions.allSatisfy { $0.terms?.isShared ?? false }
+        let sentence = PlayerSentence(view.state, view.reason.flatMap(Reason.init(rawValue:)), isShared: isShared)
+        members.append(.init("sentence", sentence.json))
         if !ignored.isEmpty { members.append(.init("ignored", .array(ignored.map(JSONValue.string)))) }
         if !disregarded.isEmpty {
             members.append(.init("disregarded", .array(disregarded.map(JSONValue.string))))
         }
+        if !repaired.isEmpty { members.append(.init("repaired", .array(repaired.map(\.json)))) }
         return .object(members)
     }
 
     private func json(_ transaction: ReceiptView.TransactionView) -> JSONValue {
-        var members: [JSONValue.Member] = [.init("transactionId", .string(transaction.transactionId))]
+        var members: [JSONValue.Member] = [.init("transactionId", .string(transaction.shownID))]
         if showsFacts(transaction) {
             if let id = transaction.originalTransactionId {
-                members.append(.init("originalTransactionId", .string(id)))
+                let shown = Transaction.shownID(id, in: transaction.environment)
+                members.append(.init("originalTransactionId", .string(shown)))
             }
             if let id = transaction.productId { members.append(.init("productId", .string(id))) }
             if let quantity = transaction.quantity { members.append(.init("quantity", .integer(quantity))) }
             if let name = transaction.environment { members.append(.init("environment", .string(name))) }
             if let time = transaction.purchasedAt { members.append(.init("purchasedAt", .string(time))) }
+            members += transaction.terms?.members ?? []
         }
         members.append(.init("state", .string(transaction.state)))
         if let reason = transaction.reason { members.append(.init("reason", .string(reason))) }
         // The purchase was given on trust. The debt to confirm it is ours, so the client may finish the transaction.
         if transaction.reason == Reason.unconfirmed.rawValue { members.append(.init("provisional", .bool(true))) }
+        // The proof was old, and nobody could ask Apple whether the purchase still stands.
+        if transaction.appleAsked == false { members.append(.init("appleAsked", .bool(false))) }
         members.append(.init("safeToFinish", .bool(isSafe(transaction))))
         if let isOwn = transaction.isOwn { members.append(.init("owner", .string(isOwn ? "you" : "another"))) }
+        if let hint = transaction.holder.flatMap({ hints[UserName(appID: view.appID, key: $0)] }) {
+            members.append(.init("ownerHint", .string(hint)))
+        }
         if let goods = transaction.goods { members.append(.init("goods", .goods(goods))) }
+        if let id = transaction.grantedAs {
+            let number = transaction.orderId ?? OrderID.ofPurchase(id, of: view.appID)
+            members.append(.init("orderNumber", .string(number.text)))
+        }
+        members.append(.init("sentence", sentence(transaction).json))
         return .object(members)
+    }
+
+    /// A purchase whose outcome is open is in the state of its receipt.
+    private func sentence(_ transaction: ReceiptView.TransactionView) -> PlayerSentence {
+        PlayerSentence(
+            ReceiptState(rawValue: transaction.state) ?? (view.state == .parked ? .parked : .received),
+            transaction.reason.flatMap(Reason.init(rawValue:)),
+            isShared: showsFacts(transaction) && transaction.terms?.isShared ?? false)
     }
 
     private func isSafe(_ transaction: ReceiptView.TransactionView) -> Bool {

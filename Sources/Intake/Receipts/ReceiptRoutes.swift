@@ -35,6 +35,7 @@ package struct ReceiptRoutes: Sendable {
     private let quota: UserQuota
     private let shares = UserShares.receiptsAtOnce
     private let records: RecordApps
+    private let derivedTokens: DerivedTokens
     private let longPoll: LongPoll
     private let bodies: BodyReader
     private let logger: Logger
@@ -54,6 +55,7 @@ package struct ReceiptRoutes: Sendable {
         users = UserRegister(ledger: ledger)
         quota = UserQuota(ledger: ledger)
         records = RecordApps(ledger: ledger)
+        derivedTokens = DerivedTokens(ledger: ledger)
         self.longPoll = longPoll
         self.bodies = bodies
         self.logger = logger
@@ -61,9 +63,9 @@ package struct ReceiptRoutes: Sendable {
     }
 
     package func add(to router: some RouteTable) {
-        router.serve("/v1/receipts", [.post: { try await post($0, $1) }])
-        router.serve("/v1/receipts/batch", [.post: { try await postBatch($0, $1) }])
-        router.serve("/v1/receipts/:id", [.get: { try await get($0, $1) }])
+        router.serve("/v1/receipts", [.post: Endpoint("wait") { try await post($0, $1) }])
+        router.serve("/v1/receipts/batch", [.post: Endpoint("wait") { try await postBatch($0, $1) }])
+        router.serve("/v1/receipts/:id", [.get: Endpoint("wait") { try await get($0, $1) }])
     }
 
     // MARK: Routes
@@ -73,12 +75,12 @@ package struct ReceiptRoutes: Sendable {
         try caller.require(.intake)
         let wait = try WaitParameter(request).duration
         let configuration = configuration.current
-        let posted = try await bodies.withBody(of: request, context, from: caller) { body in
-            try SubmissionRequest(body: body, caller: caller, apps: configuration.appIDs)
+        let taken = try await bodies.withBody(of: request, context, from: caller) { body in
+            let posted = try SubmissionRequest(
+                body: body, caller: caller, apps: configuration.appIDs, placeholders: configuration.placeholders)
+            return try await take([.success(posted)], configuration)
         }
-        guard let answer = try await take([.success(posted)], configuration, wait).first else {
-            throw Problem.internalError
-        }
+        guard let answer = try await answers(to: taken, configuration, wait).first else { throw Problem.internalError }
         let (json, isEnded) = try answer.get()
         return Response(json: json, status: isEnded ? .ok : .accepted)
     }
@@ -90,18 +92,18 @@ package struct ReceiptRoutes: Sendable {
         try caller.require(.intake)
         let wait = try WaitParameter(request).duration
         let configuration = configuration.current
-        let posted = try await bodies.withBody(
-            of: request, context, from: caller, bytesMin: SubmissionBatch.bytesMax
-        ) { body in
-            try SubmissionBatch(body: body, caller: caller, apps: configuration.appIDs).entries
+        let taken = try await bodies.withBody(of: request, context, from: caller) { body in
+            let posted = try SubmissionBatch(
+                body: body, caller: caller, apps: configuration.appIDs, placeholders: configuration.placeholders
+            ).entries
+            // All invalid entries together cost as much as one request.
+            let wrong = posted.count { if case .failure = $0 { true } else { false } }
+            try authenticator.count(posted.count - wrong + min(wrong, 1), of: caller)
+            return try await take(posted, configuration)
         }
-        // All invalid entries together cost as much as one request.
-        let wrong = posted.count { if case .failure = $0 { true } else { false } }
-        try authenticator.count(posted.count - wrong + min(wrong, 1), of: caller)
-        let taken = try await take(posted, configuration, wait)
         security.note(
             taken.compactMap { if case .failure(let problem) = $0 { problem.securityEvent } else { nil } })
-        let answers = taken.map { answer in
+        let answers = try await self.answers(to: taken, configuration, wait).map { answer in
             switch answer {
             case .success(let (json, isEnded)):
                 JSONValue.object([.init("status", .integer(isEnded ? 200 : 202))] + json.members)
@@ -118,27 +120,54 @@ package struct ReceiptRoutes: Sendable {
         guard let id = context.parameters.get("id").flatMap(UUID.init(uuidString:)),
             var view = try await ledger.view(id)
         else { throw Problem.notFound }
-        guard
-            try await caller.mayRead(
-                appID: view.appID, userID: view.userID, configuration.current.userKeys, ledger)
-        else { throw Problem.notYours }
+        // The post of a token that names nobody has neither a user nor an order.
+        let isOfNobody =
+            view.userID == nil && view.orderID == nil && caller.apps.contains(view.appID)
+            && configuration.current.placeholders.contains(caller.userID)
+        if !isOfNobody {
+            guard
+                try await caller.mayRead(
+                    appID: view.appID, userID: view.userID, configuration.current.userKeys, ledger)
+            else { throw Problem.notYours }
+        }
         if view.state == .received, wait > .zero { view = await waited(view, wait) ?? view }
-        return Response(json: ReceiptAnswer(view, finishing: configuration.current.finishing(view.appID)).json)
+        let current = configuration.current
+        return Response(
+            json: ReceiptAnswer(
+                view, finishing: current.finishing(view.appID), hints: await .hints(for: [view], current, users)
+            ).json)
     }
 
     // MARK: Steps
 
-    private typealias Taken = Result<(json: JSONValue, isEnded: Bool), Problem>
+    /// A stored post, without its proof: the client may wait for long, and a proof may have megabytes.
+    private struct StoredPost {
+        var view: ReceiptView
+        let transactionID: String?
+        let ignored: [String]
+        let disregarded: [String]
+        let repaired: [FieldRepair]
+
+        init(_ view: ReceiptView, _ request: SubmissionRequest) {
+            self.view = view
+            transactionID = request.submission.transactionID
+            ignored = request.ignored
+            disregarded = request.disregarded
+            repaired = request.repaired
+        }
+    }
+
+    private typealias Taken = Result<StoredPost, Problem>
     private typealias Accepted = (place: Int, request: SubmissionRequest, submission: Submission)
 
-    /// Stores all valid entries in one statement, and answers each in its place.
+    /// Stores all valid entries in one statement.
     ///
     /// - Throws: if nothing can be stored now.
     private func take(
-        _ posted: [Result<SubmissionRequest, Problem>], _ configuration: Configuration, _ wait: Duration
+        _ posted: [Result<SubmissionRequest, Problem>], _ configuration: Configuration
     ) async throws -> [Taken] {
         let keys = configuration.userKeys
-        var answers: [Taken] = posted.map { _ in .failure(.internalError) }
+        var taken: [Taken] = posted.map { _ in .failure(.internalError) }
         var accepted: [Accepted] = []
         for (place, entry) in posted.enumerated() {
             do throws(Problem) {
@@ -151,9 +180,13 @@ package struct ReceiptRoutes: Sendable {
                 if let user = submission.user {
                     submission.waitsForTurn = !shares.take(of: user.key, app: user.appID, at: .now)
                 }
+                if submission.declared?.isOfPlaceholder == true {
+                    Counter(label: "makegood_placeholder_posts_total", dimensions: [("app", submission.appID)])
+                        .increment()
+                }
                 accepted.append((place, request, submission))
             } catch {
-                answers[place] = .failure(error)
+                taken[place] = .failure(error)
             }
         }
         if let keys {
@@ -162,32 +195,47 @@ package struct ReceiptRoutes: Sendable {
                 try await users.enter(userID, key: key, app: submission.appID, keys)
             }
         }
-        accepted = try await withinLimits(accepted, configuration.userLimits, &answers)
+        for (_, request, submission) in accepted {
+            guard let derivation = configuration.apps[submission.appID]?.accountTokens,
+                let userID = request.submission.userID, let user = submission.user
+            else { continue }
+            try await derivedTokens.register(derivation.token(of: userID), of: user)
+        }
+        accepted = try await withinLimits(accepted, configuration.userLimits, &taken)
         let stored = try await store(accepted.map(\.submission), linesMax: configuration.userLimits.lines)
         for app in Set(accepted.filter { $0.submission.showsRecordOfUser }.map { $0.submission.appID }) {
             try? await records.note(app)
         }
-        var views = stored.compactMap { try? $0.get() }[...]
-        views = try await waited(Array(views), wait)[...]
         for (entry, result) in zip(accepted, stored) {
-            if case .failure(let problem) = result {
-                answers[entry.place] = .failure(problem)
-                continue
-            }
-            guard var view = views.popFirst() else { continue }
-            // The answer is about the transaction that this post names, even if another post named another one since.
-            view.transactionID = entry.submission.transactionID ?? view.transactionID
-            let answer = ReceiptAnswer(
-                view, finishing: configuration.finishing(view.appID), ignored: entry.request.ignored,
-                disregarded: entry.request.disregarded)
-            answers[entry.place] = .success((answer.json, view.state.isEnded))
+            taken[entry.place] = result.map { StoredPost($0, entry.request) }
         }
-        return answers
+        return taken
+    }
+
+    /// The answer to each post in its place, after a wait for all of them at the same time.
+    private func answers(
+        to taken: [Taken], _ configuration: Configuration, _ wait: Duration
+    ) async throws -> [Result<(json: JSONValue, isEnded: Bool), Problem>] {
+        let views = try await waited(taken.compactMap { try? $0.get().view }, wait)
+        let hints = await OwnerHints.hints(for: views, configuration, users)
+        var latest = views[...]
+        return taken.map { post in
+            post.map { post in
+                var view = latest.popFirst() ?? post.view
+                // The answer is about the transaction that this post names, even if another post named another one
+                // since.
+                view.transactionID = post.transactionID ?? view.transactionID
+                let answer = ReceiptAnswer(
+                    view, finishing: configuration.finishing(view.appID), hints: hints, ignored: post.ignored,
+                    disregarded: post.disregarded, repaired: post.repaired)
+                return (answer.json, view.state.isEnded)
+            }
+        }
     }
 
     /// The entries without new receipts of users who have reached a limit; those are answered 429.
     private func withinLimits(
-        _ accepted: [Accepted], _ limits: UserLimits, _ answers: inout [Taken]
+        _ accepted: [Accepted], _ limits: UserLimits, _ taken: inout [Taken]
     ) async throws -> [Accepted] {
         var reached: [UserName: Limit] = [:]
         for user in Set(accepted.compactMap(\.submission.user)) {
@@ -199,7 +247,7 @@ package struct ReceiptRoutes: Sendable {
             if let limit = entry.submission.user.flatMap({ reached[$0] }),
                 try await ledger.view(entry.submission.receiptID) == nil
             {
-                answers[entry.place] = .failure(.tooManyReceipts(limit))
+                taken[entry.place] = .failure(.tooManyReceipts(limit))
             } else {
                 allowed.append(entry)
             }
@@ -292,6 +340,8 @@ package struct ReceiptRoutes: Sendable {
     ) async throws(LedgerError) -> Result<ReceiptView, Problem> {
         repeated.increment()
         let id = submission.receiptID
+        // The trace refuses no post, and no post waits for it.
+        Task { try? await ledger.countRepeat(id) }
         guard var view = try await ledger.view(id) else {
             // Rows are never deleted. A row that was there a moment ago and is gone means that the database went back
             // in time.
@@ -343,7 +393,7 @@ struct WaitParameter {
     let duration: Duration
 
     init(_ request: Request) throws(Problem) {
-        guard let text = try request.parameter("wait") else {
+        guard let text = request.parameter("wait") else {
             duration = .zero
             return
         }
@@ -368,18 +418,6 @@ extension Submission {
         if let orderID, !orderID.isSameText(as: view.orderID) { return true }
         if let transactionID, !transactionID.isSameText(as: view.transactionID) { return true }
         return false
-    }
-}
-
-extension Request {
-    /// A decoded parameter of the query; nil: the query has none of this name.
-    ///
-    /// - Throws: 400 where the parameter appears twice: a proxy that read the address before may have taken the other
-    ///   value.
-    func parameter(_ name: String) throws(Problem) -> String? {
-        let values = uri.queryParameters[values: name[...]]
-        guard values.count <= 1 else { throw .badParameter(name, "there once") }
-        return values.first.map(String.init)
     }
 }
 

@@ -6,8 +6,6 @@ import Settings
 /// body of `POST /v1/receipts`. Fields outside of the list apply to all entries (S3-61).
 package struct SubmissionBatch: Sendable {
     package static let entriesMax = FieldBounds.batchEntriesMax
-    /// Two hundred signed transactions have less than a million bytes; old apps send a few receipts at a time.
-    static let bytesMax = 4 << 20
 
     /// The fields that apply to every entry without such a field of its own.
     private static let common = ["appId", "userId", "installationToken"]
@@ -16,7 +14,7 @@ package struct SubmissionBatch: Sendable {
     let entries: [Result<SubmissionRequest, Problem>]
 
     /// - Throws: 400 and 422 for a body that is no list of entries, or has too many.
-    init(body: [UInt8], caller: Caller, apps: Set<String>) throws(Problem) {
+    init(body: [UInt8], caller: Caller, apps: Set<String>, placeholders: PlaceholderUsers) throws(Problem) {
         let batch: JSONValue.Batch
         do {
             batch = try JSONValue.Batch(parsing: body, entriesOf: "receipts")
@@ -40,7 +38,8 @@ package struct SubmissionBatch: Sendable {
                 guard case .object(let own) = entry else { throw .wrongType("receipts", "an array of objects") }
                 let fields = try IntakeFields(
                     common.filter { entry[$0.key] == nil } + own, of: .receipt)
-                return .success(try SubmissionRequest(fields, caller: caller, apps: apps))
+                return .success(
+                    try SubmissionRequest(fields, caller: caller, apps: apps, placeholders: placeholders))
             } catch {
                 return .failure(error)
             }

@@ -6,12 +6,12 @@ package import Service
 package import Settings
 import Support
 
-/// `GET /v1/receipts/{id}/explain`, `/v1/transactions/{id}/explain`, `/v1/orders/{id}/explain`: the timeline of one
+/// `GET /v1/receipts/{id}/explain`, `/v1/transactions/{id}/explain?appId=`, `/v1/orders/{id}/explain`: the timeline of one
 /// purchase, from stored rows.
 ///
 /// A key with the scope `support` reads all of it, for its apps. A gateway's token reads its user's own timelines,
 /// without other users and without anything internal. A timeline that the caller may not read is 404, as if it did not
-/// exist.
+/// exist. A transaction's id may have been posted in several apps: `?appId=` names the one that is meant.
 package struct ExplainRoutes: Sendable {
     private let configuration: ConfigurationHolder
     private let authenticator: Authenticator
@@ -26,14 +26,14 @@ package struct ExplainRoutes: Sendable {
     package func add(to router: some RouteTable) {
         router.serve(
             "/v1/receipts/:id/explain",
-            [.get: { try await explain($0, $1, UUID(uuidString: Self.id($1)).map(TimelineSubject.receipt)) }])
+            [.get: Endpoint { try await explain($0, $1, UUID(uuidString: Self.id($1)).map(TimelineSubject.receipt)) }])
         router.serve(
             "/v1/orders/:id/explain",
-            [.get: { try await explain($0, $1, UUID(uuidString: Self.id($1)).map(TimelineSubject.order)) }])
+            [.get: Endpoint { try await explain($0, $1, UUID(uuidString: Self.id($1)).map(TimelineSubject.order)) }])
         router.serve(
             "/v1/transactions/:id/explain",
             [
-                .get: {
+                .get: Endpoint("appId") {
                     try await explain(
                         $0, $1, Self.id($1).percentDecoded.flatMap(TimelineSubject.init(transaction:)))
                 }
@@ -48,9 +48,11 @@ package struct ExplainRoutes: Sendable {
         let caller = try await authenticator.admit(request.headers)
         try caller.require(caller.userID == nil ? .support : .intake)
         let keys = configuration.current.userKeys
+        let apps = try caller.apps(request.parameter("appId"), of: configuration.current.appIDs)
         guard let subject else { throw Problem.notFound }
         let found = try await lists.read(of: caller.userID, context.channel) { database throws(PostgresError) in
-            try await Explainer(database: database, keys: keys).timeline(of: subject, for: caller.reader(keys))
+            try await Explainer(database: database, keys: keys).timeline(
+                of: subject, for: caller.reader(of: apps, keys))
         }
         guard let timeline = found else { throw Problem.notFound }
         return Response(json: timeline.json)
@@ -58,9 +60,9 @@ package struct ExplainRoutes: Sendable {
 }
 
 extension Caller {
-    /// The reader as whom this caller may see a timeline.
-    fileprivate func reader(_ keys: UserKeys?) -> TimelineReader {
-        guard let userID else { return .support(apps: apps) }
+    /// The reader as whom this caller may see a timeline in these apps.
+    fileprivate func reader(of apps: [String], _ keys: UserKeys?) -> TimelineReader {
+        guard let userID else { return .support(apps: Set(apps)) }
         return .player(
             Dictionary(uniqueKeysWithValues: apps.map { ($0, keys?.key(of: userID, app: $0) ?? userID) }))
     }

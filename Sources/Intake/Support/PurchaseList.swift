@@ -1,35 +1,50 @@
 import Encoding
 import Foundation
 import Ledger
+import Postgres
 import Purchases
 import Support
 
 /// One page of a player's purchases and posts, newest first.
 ///
 /// The page is merged from three lists: grants to the player, purchases that the former system gave the player, and the
-/// player's posts. Each list is read in its own order and no further than the page needs, so a page costs the same
-/// however many rows follow.
+/// player's posts. Each list is read in its own order. A post whose purchases are all listed elsewhere lists nothing,
+/// so the page reads on until it is full or the lists end.
 struct PurchaseList {
     let topUps: [ListedTopUp]
-    /// Where the next page begins; nil after the last.
-    let next: PurchaseCursor?
+    /// Where the next page begins; nil where nothing follows.
+    let next: ListCursor?
 
-    /// - Parameters:
-    ///   - lists: each newest first, read for `limit` places.
-    ///   - limit: the places of a page. The purchases of one receipt stay together, so there may be more purchases.
-    init(_ lists: [[PurchasePlace]], limit: Int) {
-        // If a list has more places, nothing is known beyond its last one.
-        let known = lists.filter { $0.count >= limit }.compactMap(\.last?.cursor).max()
-        let places = lists.joined().filter { place in known.map { place.cursor >= $0 } ?? true }
-            .sorted { $0.cursor > $1.cursor }
-        let page = places.prefix(limit)
-        topUps = page.flatMap(\.topUps)
-        next = page.count < places.count || known != nil ? page.last?.cursor : nil
+    /// How many places of each list are read at a time: at first, and at most.
+    private static let (readFirst, readMax) = (50, 1600)
+
+    /// - Parameter page: its limit is the places of the page. The purchases of one receipt stay together, so there may
+    ///   be more purchases.
+    init(of page: Statements.PurchasePage, in database: Database) async throws(PostgresError) {
+        var (places, read, isMore): ([PurchasePlace], Statements.PurchasePage, Bool) = ([], page, true)
+        read.limit = max(page.limit + 1, Self.readFirst)
+        while isMore, places.count <= page.limit {
+            let lists = [
+                try await database.run(Statements.grantedPurchases, read),
+                try await database.run(Statements.importedPurchases, read),
+                try await database.run(Statements.postedPurchases, read),
+            ]
+            // If a list has more places, nothing is known beyond its last one.
+            let known = lists.filter { $0.count >= read.limit }.compactMap(\.last?.cursor).max()
+            places += lists.joined().filter { place in known.map { place.cursor >= $0 } ?? true }
+                .filter { !$0.topUps.isEmpty }.sorted { $0.cursor > $1.cursor }
+            isMore = known != nil
+            read.before = known ?? read.before
+            read.limit = min(2 * read.limit, Self.readMax)
+        }
+        topUps = places.prefix(page.limit).flatMap(\.topUps)
+        next = places.count > page.limit ? places[page.limit - 1].cursor : nil
     }
 }
 
 extension ListedTopUp {
-    var json: JSONValue {
+    /// - Parameter appID: the app of the list.
+    func json(of appID: String) -> JSONValue {
         var members: [JSONValue.Member] = []
         func add(_ name: String, _ value: JSONValue?) {
             if let value { members.append(.init(name, value)) }
@@ -37,11 +52,11 @@ extension ListedTopUp {
         add("transactionId", transactionId.map(JSONValue.string))
         add("receiptId", receiptId.map { .string($0.text) })
         add("productId", productId.map(JSONValue.string))
+        add("unverified", unverified.map(JSONValue.bool))
         add("quantity", quantity.map(JSONValue.integer))
         add("environment", environment.map(JSONValue.string))
         add("purchasedAt", purchasedAt.map { .string($0.rfc3339) })
-        add("priceMilliunits", priceMilliunits.map(JSONValue.integer))
-        add("currency", currency.map(JSONValue.string))
+        members += terms?.members ?? []
         add("state", .string(state.rawValue))
         add("reason", reason.map(JSONValue.string))
         add("refundedAt", refundedAt.map { .string($0.rfc3339) })
@@ -51,7 +66,16 @@ extension ListedTopUp {
                 .array(
                     goods.map { .object([.init("item", .string($0.item)), .init("amount", .integer($0.amount))]) })
             })
-        add("sentence", PlayerSentence(state, reason.flatMap(Reason.init(rawValue:))).json)
+        if state == .granted, let transactionId {
+            add("orderNumber", .string((orderId ?? OrderID.ofPurchase(transactionId, of: appID)).text))
+        }
+        add("repeats", repeats.map(JSONValue.integer))
+        add("repeatedAt", repeatedAt.map { .string($0.rfc3339) })
+        add(
+            "sentence",
+            PlayerSentence(
+                state, reason.flatMap(Reason.init(rawValue:)), isShared: terms?.isShared ?? false
+            ).json)
         return .object(members)
     }
 }

@@ -26,28 +26,25 @@ package struct PurchaseRoutes: Sendable {
     }
 
     package func add(to router: some RouteTable) {
-        router.serve("/v1/users/:id/purchases", [.get: { try await purchases($0, $1) }])
-        router.serve("/v1/users/:id/spend", [.get: { try await spend($0, $1) }])
+        router.serve(
+            "/v1/users/:id/purchases", [.get: Endpoint("appId", "after", "limit") { try await purchases($0, $1) }])
+        router.serve("/v1/users/:id/spend", [.get: Endpoint("appId", "month") { try await spend($0, $1) }])
     }
 
     // MARK: Routes
 
     private func purchases(_ request: Request, _ context: HTTPContext) async throws -> Response {
         let (user, id, caller) = try await user(request, context)
-        let (cursor, limit) = (try Self.cursor(request), try Self.limit(request))
+        let before = try request.cursor() ?? .newest
+        let limit = try request.limit(Self.limitDefault, max: Self.limitMax)
         let list = try await lists.read(of: id, context.channel) { database throws(PostgresError) in
-            let page = Statements.PurchasePage(
-                appID: user.appID, userIDs: try await caller.idsRead(of: user, database), before: cursor,
-                limit: limit)
-            return PurchaseList(
-                [
-                    try await database.run(Statements.grantedPurchases, page),
-                    try await database.run(Statements.importedPurchases, page),
-                    try await database.run(Statements.postedPurchases, page),
-                ], limit: limit)
+            let ids = try await caller.idsRead(of: user, database)
+            return try await PurchaseList(
+                of: .init(appID: user.appID, userIDs: ids, before: before, limit: limit), in: database)
         }
         var members: [JSONValue.Member] = [
-            .init("appId", .string(user.appID)), .init("purchases", .array(list.topUps.map(\.json))),
+            .init("appId", .string(user.appID)),
+            .init("purchases", .array(list.topUps.map { $0.json(of: user.appID) })),
         ]
         if let next = list.next { members.append(.init("next", .string(next.text))) }
         return Response(json: .object(members))
@@ -55,7 +52,7 @@ package struct PurchaseRoutes: Sendable {
 
     private func spend(_ request: Request, _ context: HTTPContext) async throws -> Response {
         let (user, id, caller) = try await user(request, context)
-        guard let month = try request.parameter("month").flatMap(Month.init) else {
+        guard let month = request.parameter("month").flatMap(Month.init) else {
             throw Problem.badParameter("month", "a month such as 2026-11")
         }
         let spendings = try await lists.read(of: id, context.channel) { database throws(PostgresError) in
@@ -81,41 +78,8 @@ package struct PurchaseRoutes: Sendable {
     ) async throws -> (UserName, id: String, caller: Caller) {
         let caller = try await authenticator.admit(request.headers)
         try caller.require(.intake, or: .support)
-        guard let id = context.parameters.get("id")?.percentDecoded,
-            (1...FieldBounds.userBytesMax).contains(id.utf8.count), !id.utf8.contains(0)
-        else {
-            throw Problem.badParameter("id", "a user's id of at most \(FieldBounds.userBytesMax) bytes")
-        }
-        if let own = caller.userID, !own.isSameText(as: id) { throw Problem.notYours }
-        let configuration = configuration.current
-        let reachable = caller.apps.intersection(configuration.appIDs)
-        let appID: String
-        if let named = try request.parameter("appId") {
-            guard let known = reachable.first(where: { $0.isSameText(as: named) }) else { throw Problem.appNotAllowed }
-            appID = known
-        } else {
-            guard reachable.count == 1, let only = reachable.first else {
-                throw Problem.badParameter("appId", "there: the caller has more than one app")
-            }
-            appID = only
-        }
-        return (UserName(appID: appID, key: configuration.userKeys?.key(of: id, app: appID) ?? id), id, caller)
-    }
-
-    private static func cursor(_ request: Request) throws(Problem) -> PurchaseCursor {
-        guard let text = try request.parameter("after") else { return .newest }
-        guard let cursor = PurchaseCursor(text) else {
-            throw .badParameter("after", "the next that an earlier page has given")
-        }
-        return cursor
-    }
-
-    private static func limit(_ request: Request) throws(Problem) -> Int {
-        guard let text = try request.parameter("limit") else { return limitDefault }
-        guard let limit = Int(text), (1...limitMax).contains(limit) else {
-            throw .badParameter("limit", "a whole number from 1 to \(limitMax)")
-        }
-        return limit
+        let user = try caller.user(in: request, context, of: configuration.current, readsPlaceholder: true)
+        return (UserName(appID: user.appID, key: user.key), user.id, caller)
     }
 }
 

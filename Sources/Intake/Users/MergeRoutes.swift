@@ -36,7 +36,7 @@ package struct MergeRoutes: Sendable {
     }
 
     package func add(to router: some RouteTable) {
-        router.serve("/v1/users/:id/merge", [.post: { try await merge($0, $1) }])
+        router.serve("/v1/users/:id/merge", [.post: Endpoint("appId") { try await merge($0, $1) }])
     }
 
     /// Answers 200, even if the merge was done before. Answers 409 where the merge would lead in a circle, the account
@@ -47,6 +47,7 @@ package struct MergeRoutes: Sendable {
         let configuration = configuration.current
         let user = try caller.user(in: request, context, of: configuration)
         let into = try await bodies.withBody(of: request, context, from: caller) { try Self.into($0) }
+        guard !configuration.placeholders.contains(into) else { throw Problem.userPlaceholder("into") }
         guard !into.isSameText(as: user.id) else {
             throw Problem.incomplete(.sameUser, "is this account itself", field: "into")
         }
@@ -80,14 +81,15 @@ package struct MergeRoutes: Sendable {
         }
         guard case .object = value else { throw .wrongType("(body)", "an object") }
         try value.refuseDuplicates(of: ["into"])
-        switch value["into"] {
+        let into = value["into"]
+        switch into?.wholeNumber.map({ .string($0) }) ?? into {
         case .string(let id)? where !id.isEmpty:
             guard id.utf8.count <= IntakeFields.userBytesMax else {
                 throw .tooLong("into", bytesMax: IntakeFields.userBytesMax)
             }
             return id
         case nil, .null?, .string?: throw .incomplete(.noUser, "must be there", field: "into")
-        default: throw .wrongType("into", "a text")
+        default: throw .wrongType("into", "a text or a whole number")
         }
     }
 

@@ -18,11 +18,13 @@ package struct Rights: Sendable {
                     .insert(
                         "id", "app_id", "user_id", "order_id", "kind", "lane", "transaction_id",
                         "original_transaction_id", "is_vouched", "details", "payload_sha256", "due_at",
-                        "installation_id", "target", "declared"),
+                        "installation_id", "target", "declared", "shown_transaction_id", "shown_product_id"),
                     .select(
                         "id", "app_id", "user_id", "order_id", "kind", "lane", "transaction_id",
                         "original_transaction_id", "is_vouched", "state", "reason", "attempt", "rescues",
-                        "received_at", "judged_at", "due_at", "settled_at", "declared", "target", "claimed_at", "lines"),
+                        "received_at", "judged_at", "due_at", "settled_at", "declared", "target", "claimed_at", "lines",
+                        "variant_bundle_id",
+                        "shown_transaction_id", "shown_product_id"),
                 ],
                 .worker: [
                     .select(
@@ -31,7 +33,8 @@ package struct Rights: Sendable {
                         "received_at", "judged_at", "due_at", "settled_at", "installation_id", "target",
                         "declared", "claimed_at", "lines"),
                     .update(
-                        "lane", "state", "reason", "attempt", "rescues", "judged_at", "due_at", "settled_at"),
+                        "lane", "state", "reason", "attempt", "rescues", "judged_at", "due_at", "settled_at",
+                        "variant_bundle_id"),
                 ],
                 .scheduler: [
                     .select(
@@ -44,12 +47,13 @@ package struct Rights: Sendable {
                         "id", "app_id", "user_id", "order_id", "kind", "lane", "transaction_id",
                         "original_transaction_id", "is_vouched", "state", "reason", "attempt", "rescues",
                         "received_at", "judged_at", "due_at", "settled_at", "declared", "target", "claimed_at",
-                        "lines"),
+                        "lines", "variant_bundle_id", "shown_transaction_id", "shown_product_id"),
                     .update("state", "reason", "attempt", "rescues", "due_at", "settled_at"),
                 ],
             ]),
         // Only `say_line` writes it. No role reads the rest of what was sent with a post.
         table("receipt_lines", [.ingest: timelinesOfLines, .worker: timelinesOfLines, .support: timelinesOfLines]),
+        table("repeated_posts", [.ingest: [.select, .insert, .update("posts", "posted_at")], .support: [.select]]),
         // Support may see that a proof is stored. Only the worker, which judges proofs, may read them.
         table(
             "stored_payloads",
@@ -152,7 +156,7 @@ package struct Rights: Sendable {
                 ],
             ]),
         // Only the trigger of `events` writes it.
-        table("feed_eras", [.ingest: [.select("first_xid", "shift")]]),
+        table("feed_eras", [.ingest: [.select("first_xid", "shift", "server_started_at")]]),
         table(
             "halts",
             [
@@ -171,6 +175,8 @@ package struct Rights: Sendable {
                 .worker: [.select],
                 .scheduler: ownersOfOrders, .support: [.select],
             ]),
+        // Only `end_order` writes it.
+        table("order_endings", [.ingest: [.select], .support: [.select]]),
         table("ordering_apps", [.worker: [.select]]),
         table(
             "given_bonuses",
@@ -281,6 +287,8 @@ package struct Rights: Sendable {
                         "id", "app_id", "user_id", "order_id", "transaction_id", "kind", "message", "app_version",
                         "details"),
                 ],
+                // Whether a failure was reported between two purchases.
+                .scheduler: [.select("app_id", "user_id", "transaction_id", "kind", "reported_at")],
                 .support: [.select, .update("handled_at")],
             ]),
         table(
@@ -376,8 +384,11 @@ package struct Rights: Sendable {
         table("v_conservation_recent", [.support: [.select], .dashboard: [.select]]),
         table("v_paid_not_granted", [.support: [.select], .dashboard: [.select]]),
         table("v_customers_by_users", [.support: [.select], .dashboard: [.select]]),
+        table("v_ended_purchases", [.support: [.select], .dashboard: [.select]]),
         table("v_refund_rate_by_user", [.support: [.select], .dashboard: [.select]]),
         table("v_storefronts", [.support: [.select], .dashboard: [.select]]),
+        table("v_waiting_purchases", [.scheduler: [.select], .support: [.select], .dashboard: [.select]]),
+        table("v_order_endings", [.support: [.select], .dashboard: [.select]]),
         table("v_payloads", [.scheduler: [.select], .support: [.select], .dashboard: [.select]]),
         table("v_kept_payloads", [.scheduler: [.select], .support: [.select], .dashboard: [.select]]),
 
@@ -386,6 +397,7 @@ package struct Rights: Sendable {
         function(
             "say_line(uuid, text, text, text, text, jsonb, jsonb, jsonb, integer)", [.ingest: [.execute]]),
         function("take_question_place(text, text, uuid, integer)", [.ingest: [.execute]]),
+        function("end_order(uuid, text, text, uuid, jsonb)", [.ingest: [.execute]]),
         function("drop_limit_places()", [.scheduler: [.execute]]),
         function("create_payload_partitions(integer)", [.scheduler: [.execute]]),
         function("changed_proofs(double precision)", [.scheduler: [.execute], .support: [.execute]]),
@@ -396,6 +408,7 @@ package struct Rights: Sendable {
         function("begin_erasure(text, text)", [.support: [.execute]]),
         function("end_erasure(text, text)", [.support: [.execute]]),
         function("erase_clear_user(text, text, text, text)", [.support: [.execute]]),
+        function("empty_unnamed_posts(text, text)", [.support: [.execute]]),
         function("merge_users(text, text, text, integer, text)", [.ingest: [.execute]]),
         function("forget_merges(text, text, text)", [.support: [.execute]]),
         function("readmit_user(text, text, bytea, text, text)", [.support: [.execute]]),

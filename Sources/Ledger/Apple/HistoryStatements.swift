@@ -155,6 +155,20 @@ extension Statements {
         })
     private static let isOver = "w.begun_at <= now() - make_interval(secs => $6)"
 
+    /// What is stored of the purchases of one chain of the walk's app and environment, in the order they were bought.
+    package static let chainFacts = Statement<(walk: Walk, originalID: String), Transaction>(
+        "history.chain_facts",
+        """
+        select \(storedFacts) from transactions
+        where original_transaction_id = $3 and app_id = $1 and environment = $2
+        order by purchased_at, transaction_id
+        """,
+        bind: { [.text($0.walk.appID), .text($0.walk.environment), .text($0.originalID)] },
+        read: { row throws(PostgresError) in
+            guard let transaction = try row.transaction(from: 0) else { throw row.undecodable(0) }
+            return transaction
+        })
+
     package struct WalkPage: Sendable {
         package let walk: Walk
         /// The reader that read the page, as the claim said.

@@ -89,18 +89,23 @@ extension Statements {
         package var step: DoubleChargeStep
         /// The longest time between two purchases of one user and product that may be one.
         package var window: Duration
+        /// Two purchases within this time may be one by that alone.
+        package var moment: Duration
 
-        package init(step: DoubleChargeStep, window: Duration) {
+        package init(step: DoubleChargeStep, window: Duration, moment: Duration) {
             self.step = step
             self.window = window
+            self.moment = moment
         }
     }
 
     /// How many are found at a time. The next ones are found once these are flagged.
     package static let doubleChargesMax = 1000
 
-    /// Purchases that follow another one of the same user and product closely, where the step granted the user
-    /// something and nobody has flagged the purchase. Purchases of accounts that became part of the user's account
+    /// Purchases that follow another one of the same user and product closely, and were probably meant to be that one:
+    /// both were bought within a moment, or the first was not granted yet when the second was bought, or the app
+    /// reported a failure in between. Without such a sign the user simply bought two. The step granted the user
+    /// something, and nobody has flagged the purchase. Purchases of accounts that became part of the user's account
     /// count as the user's. Each purchase is compared with the one before it, so that a user who buys a thousand costs
     /// a thousand look-ups. The statement reads the user's grants since the first purchase of the step was bought or
     /// granted, less the window and one hour, because clocks may differ. Periods are left out: a subscription is
@@ -110,7 +115,8 @@ extension Statements {
         """
         select transaction_id, app_id, user_id, product_id, receipt_id, earlier from (
           select g.transaction_id, g.app_id, g.user_id, g.product_id, g.receipt_id, t.purchased_at,
-            lag(g.transaction_id) over w as earlier, lag(t.purchased_at) over w as earlier_at
+            lag(g.transaction_id) over w as earlier, lag(t.purchased_at) over w as earlier_at,
+            lag(g.granted_at) over w as earlier_granted_at
           from (
             -- Most users bought one of a product: these are not looked at again.
             select b.app_id, b.user_id, g.*,
@@ -125,7 +131,7 @@ extension Statements {
                 and e.type = 'purchase.granted'
               group by 1, 2) b
             cross join lateral (
-              select transaction_id, receipt_id, product_id, environment from grants
+              select transaction_id, receipt_id, product_id, environment, granted_at from grants
               where app_id = b.app_id and user_id = any(
                   b.user_id || array(select user_id from merges where app_id = b.app_id and into_user_id = b.user_id))
                 and granted_at >= b.since and binding_source <> 'shared' offset 0) g) g
@@ -134,6 +140,13 @@ extension Statements {
           window w as (partition by g.app_id, g.user_id, g.product_id, g.environment
             order by t.purchased_at, g.transaction_id)) p
         where purchased_at - earlier_at <= make_interval(secs => $5)
+          and (purchased_at - earlier_at <= make_interval(secs => $6) or earlier_granted_at >= purchased_at
+            or exists (select from client_reports r
+              where r.app_id = p.app_id and r.user_id = any(
+                  p.user_id || array(select user_id from merges where app_id = p.app_id and into_user_id = p.user_id))
+                and r.reported_at between earlier_at and purchased_at
+                and r.kind in ('failed', 'error', 'paid_without_proof')
+                and (r.transaction_id is null or r.transaction_id = earlier)))
           and (select true from double_charges where transaction_id = p.transaction_id limit 1) is null
         order by transaction_id
         limit \(doubleChargesMax)
@@ -141,7 +154,7 @@ extension Statements {
         bind: {
             [
                 .text($0.step.after.xid), .int($0.step.after.id), .text($0.step.last.xid), .int($0.step.last.id),
-                .double($0.window.inSeconds),
+                .double($0.window.inSeconds), .double($0.moment.inSeconds),
             ]
         },
         read: { row throws(PostgresError) in

@@ -95,6 +95,19 @@ extension Statements {
                 transactionID: try row.text(6), receiptID: try row.uuid(7), body: try row.json(8),
                 at: try row.date(9))
         })
+
+    /// Whether a place lies beyond every place that was ever given, by this server or by one that was lost: a lost
+    /// server's places lie before the era that this server begins with its first event.
+    package static let isBeyondFeed = Statement<EventCursor, Bool>(
+        "ledger.is_beyond_feed",
+        """
+        select $1 >= case when exists (select from feed_eras where server_started_at = pg_postmaster_start_time())
+          then last else greatest(last, (extract(epoch from clock_timestamp()) * 1000000)::int8) end
+        from (
+          select pg_snapshot_xmax(pg_current_snapshot())::text::int8 + (select max(shift) from feed_eras) as last) e
+        """,
+        bind: { [.int($0.place)] },
+        read: { row throws(PostgresError) in try row.bool(0) })
 }
 
 extension Event {

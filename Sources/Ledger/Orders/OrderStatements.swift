@@ -113,7 +113,7 @@ extension Statements {
               and o.debounce_key = i.debounce and o.placed_at > now() - make_interval(secs => i.tap + 1)
               and \(isUnbound("o")) order by o.placed_at desc limit 1)) candidates
           order by rank limit 1) o
-        \(fulfilment(of: "o"))
+        \(fulfilment(of: "o")) \(ending(of: "o"))
         """,
         bind: { orders in
             [
@@ -140,7 +140,7 @@ extension Statements {
         select \(orderColumns), s.list
         from unnest($1::uuid[]) as i(id)
         cross join lateral (select * from orders where id = i.id offset 0) o
-        \(fulfilment(of: "o"))
+        \(fulfilment(of: "o")) \(ending(of: "o"))
         cross join lateral (
           select coalesce(jsonb_agg(jsonb_strip_nulls(jsonb_build_object('id', r.id, 'userId', r.user_id,
               'state', \(shownState("r")), 'reason', r.reason,
@@ -172,16 +172,37 @@ extension Statements {
             return view
         })
 
-    /// Which of these orders have got their purchase: what a long poll waits for.
+    /// Which of these orders have got their purchase, or an end at another way of payment: what a long poll waits for.
     package static let boundOrders = Statement<[UUID], UUID>(
         "orders.bound",
         """
         select id from (select * from orders where id = any($1::uuid[]) offset 0) o
-        \(fulfilment(of: "o"))
-        where bound_by is not null
+        \(fulfilment(of: "o")) \(ending(of: "o"))
+        where bound_by is not null or ended_as is not null
         """,
         bind: { [.uuids($0)] },
         read: { row throws(PostgresError) in try row.uuid(0) })
+
+    /// The newest other order of the user for the product that waits for its purchase and whose offer is valid, for the
+    /// answer to a new order (S2-12, S2-21). No row: there is none. The search goes back as far as an order is valid.
+    package static let openOrder = Statement<NewOrder, OpenOrder>(
+        "orders.open",
+        """
+        select id, placed_at, pay_by, item, quantity, channel from orders o
+        where app_id = $1 and user_id = $2 and product_id = $3 and id <> $4 and reserved_for is null
+          and placed_at > now() - make_interval(secs => $5) and pay_by > now() and \(isUnbound("o"))
+        order by placed_at desc limit 1
+        """,
+        bind: {
+            [
+                .text($0.appID), .text($0.userID), .text($0.productID), .uuid($0.id), .double($0.payBy.inSeconds),
+            ]
+        },
+        read: { row throws(PostgresError) in
+            OpenOrder(
+                id: try row.uuid(0), placedAt: try row.date(1), payBy: try row.date(2), item: try row.optionalText(3),
+                quantity: try row.int(4), channel: try row.text(5))
+        })
 
     package struct OrderSearch: Sendable {
         package var appID: String
@@ -190,15 +211,18 @@ extension Statements {
         package var productID: String?
         /// Nil: orders in all states.
         package var state: OrderView.State?
+        package var before: ListCursor
         package var limit: Int
 
         package init(
-            appID: String, userIDs: [String], productID: String? = nil, state: OrderView.State? = nil, limit: Int
+            appID: String, userIDs: [String], productID: String? = nil, state: OrderView.State? = nil,
+            before: ListCursor = .newest, limit: Int
         ) {
             self.appID = appID
             self.userIDs = userIDs
             self.productID = productID
             self.state = state
+            self.before = before
             self.limit = limit
         }
     }
@@ -209,17 +233,19 @@ extension Statements {
         """
         select \(orderColumns)
         from unnest($2::text[]) as person(id)
-        cross join lateral (select orders.*, b.* from orders \(fulfilment(of: "orders"))
+        cross join lateral (select orders.*, b.*, e.* from orders \(fulfilment(of: "orders")) \(ending(of: "orders"))
           where app_id = $1 and user_id = person.id and ($3::text is null or \(soldProduct) = $3)
             and ($4::text is null or $4 = case when bound_by is not null then 'granted'
-              when pay_by < now() then 'expired' else 'open' end)
-          order by placed_at desc, id limit $5) o
-        order by o.placed_at desc, o.id limit $5
+              when ended_as is not null then ended_as when pay_by < now() then 'expired' else 'open' end)
+            and placed_at <= \(time(microseconds: "$6"))
+            and (placed_at < \(time(microseconds: "$6")) or id::text collate "C" < $7)
+          order by placed_at desc, id desc limit $5) o
+        order by o.placed_at desc, o.id desc limit $5
         """,
         bind: {
             [
                 .text($0.appID), .texts($0.userIDs.map(Optional.init)), .text($0.productID), .text($0.state?.rawValue),
-                .int($0.limit),
+                .int($0.limit), .int($0.before.at), .text($0.before.key),
             ]
         },
         read: { row throws(PostgresError) in try row.order() })
@@ -228,9 +254,9 @@ extension Statements {
         o.id, o.app_id, o.user_id, \(soldProduct), o.item, o.quantity, o.promotion, o.channel, o.environment, o.goods,
           o.bonuses, o.price_milliunits, o.currency, o.target, o.placed_at, o.pay_by,
           bound_by is null and o.pay_by < now(), o.reserved_for, bound_by, given_at, given, o.debounce_key,
-          given_to
+          given_to, ended_as, ended_at
         """
-    private static let orderColumnCount = 23
+    private static let orderColumnCount = 25
 
     /// SQL: the orders `o` of the same user for the purchase of a request `i`: the order that the purchase was bound
     /// to, and orders that the user asked for by that purchase before, under whatever key.
@@ -272,12 +298,24 @@ extension Statements {
           limit 1) b on true
         """
     }
+    /// SQL: what the service of another way of payment reported of the order; nulls: nothing.
+    private static func ending(of order: String) -> String {
+        """
+        left join lateral (
+          select state as ended_as, reported_at as ended_at from order_endings where order_id = \(order).id offset 0) e
+          on true
+        """
+    }
     /// Beside ``binding(of:)``: the order's product is the one that Apple sold, where the purchase's token proves the
     /// order (S3-42).
     static let soldProduct = "coalesce(sold_product, product_id)"
-    /// SQL without EXISTS, which a plan may answer by reading all grants.
+    /// SQL without EXISTS, which a plan may answer by reading all grants. An order of another way of payment that was
+    /// paid, closed or refunded waits for no purchase either.
     private static func isUnbound(_ order: String) -> String {
-        "(select true from grants where order_id = \(order).id) is null"
+        """
+        (select true from grants where order_id = \(order).id) is null
+          and (select true from order_endings where order_id = \(order).id) is null
+        """
     }
 }
 
@@ -294,7 +332,8 @@ extension RowReader {
             environment: try optionalText(8), goods: try goods(9), bonuses: try bonuses(10), price: price,
             target: try json(13), placedAt: try date(14), payBy: try date(15), isExpired: try bool(16),
             reservedFor: try optionalText(17), transactionID: try optionalText(18), boundAt: try optionalDate(19),
-            granted: try goods(20), debounceKey: try optionalBytes(21), grantedTo: try optionalText(22))
+            granted: try goods(20), debounceKey: try optionalBytes(21), grantedTo: try optionalText(22),
+            ending: try optionalText(23) == nil ? nil : try word(23), endedAt: try optionalDate(24))
     }
 }
 

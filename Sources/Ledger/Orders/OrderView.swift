@@ -62,6 +62,25 @@ package struct NewOrder: Sendable, Equatable {
     ]
 }
 
+/// How an order of another way of payment than Apple's ends: as its own service reports it (S3-70).
+package enum OrderEnding: String, Sendable, CaseIterable {
+    case paid
+    /// It will not be paid. A payment that comes all the same counts.
+    case closed
+    /// The payment was given back.
+    case refunded
+}
+
+/// The open order of which the answer to a new order tells.
+package struct OpenOrder: Sendable, Equatable {
+    package let id: UUID
+    package let placedAt: Date
+    package let payBy: Date
+    package let item: String?
+    package let quantity: Int
+    package let channel: String
+}
+
 /// An order as its user may see it.
 package struct OrderView: Sendable, Equatable {
     package enum State: String, Sendable, CaseIterable {
@@ -71,6 +90,8 @@ package struct OrderView: Sendable, Equatable {
         case expired
         /// A purchase was granted by it, which binds it for ever.
         case granted
+        // The ends of an order of another way of payment, as its own service reports them (``OrderEnding``).
+        case paid, closed, refunded
     }
 
     /// A receipt that named the order, with the orders that its purchases were bound to.
@@ -121,6 +142,9 @@ package struct OrderView: Sendable, Equatable {
     /// The owner of the purchase that the order was asked for, where that purchase binds no order. Never shown to
     /// anybody.
     package var grantedTo: String?
+    /// What the service of another way of payment has reported, and when.
+    package var ending: OrderEnding?
+    package var endedAt: Date?
     /// At most the newest `OrderView.submissionsMax`; nil where they were not asked for.
     package var submissions: [Submission]?
 
@@ -128,7 +152,17 @@ package struct OrderView: Sendable, Equatable {
 
     package var state: State {
         if transactionID != nil { return .granted }
-        return isExpired ? .expired : .open
+        switch ending {
+        case .paid?: return .paid
+        case .closed?: return .closed
+        case .refunded?: return .refunded
+        case nil: return isExpired ? .expired : .open
+        }
+    }
+
+    /// The order's place in a list.
+    package var place: ListCursor {
+        ListCursor(at: Int((placedAt.timeIntervalSince1970 * 1_000_000).rounded()), key: id.text)
     }
 }
 

@@ -2,11 +2,11 @@ package import Foundation
 package import Postgres
 package import Purchases
 
-/// A place in a user's list of purchases, newest first: when the entry came to be, and what it is.
-package struct PurchaseCursor: Sendable, Equatable, Comparable {
+/// A place in a list of a user's purchases or orders, or of waiting receipts: when the entry came to be, and what it is.
+package struct ListCursor: Sendable, Equatable, Comparable {
     /// Microseconds since 1970, by the clock of the database.
     package let at: Int
-    /// The transaction's id of a grant; otherwise the receipt's id.
+    /// The transaction's id of a grant; otherwise the receipt's or the order's id.
     package let key: String
 
     package init(at: Int, key: String) {
@@ -14,9 +14,10 @@ package struct PurchaseCursor: Sendable, Equatable, Comparable {
         self.key = key
     }
 
-    package static let newest = PurchaseCursor(at: .max, key: "")
+    package static let newest = ListCursor(at: .max, key: "")
+    package static let oldest = ListCursor(at: 0, key: "")
 
-    package static func < (one: PurchaseCursor, other: PurchaseCursor) -> Bool {
+    package static func < (one: ListCursor, other: ListCursor) -> Bool {
         guard one.at == other.at else { return one.at < other.at }
         return one.key.utf8.lexicographicallyPrecedes(other.key.utf8)
     }
@@ -43,17 +44,23 @@ package struct ListedTopUp: Sendable, Decodable {
     package let environment: String?
     package let purchasedAt: Date?
     package let refundedAt: Date?
-    package let priceMilliunits: Int?
-    package let currency: String?
+    package let terms: PurchaseTerms?
     package let state: ReceiptState
     package let reason: String?
     /// Nil: nothing is granted.
     package let goods: [AppPolicy.Goods]?
+    /// How often its receipt was posted after the first time, and when last; nil: never, or another account posted it.
+    package var repeats: Int?
+    package var repeatedAt: Date?
+    /// The order that the purchase bound.
+    package var orderId: UUID?
+    /// True: the post alone says the transaction and the product, and nobody has verified them.
+    package let unverified: Bool?
 }
 
 /// The entries at one place of the list. A receipt without entries is a place all the same.
 package struct PurchasePlace: Sendable {
-    package let cursor: PurchaseCursor
+    package let cursor: ListCursor
     package let topUps: [ListedTopUp]
 }
 
@@ -73,11 +80,11 @@ extension Statements {
         package var appID: String
         /// Of one person.
         package var userIDs: [String]
-        package var before: PurchaseCursor
+        package var before: ListCursor
         /// Of each of the three lists.
         package var limit: Int
 
-        package init(appID: String, userIDs: [String], before: PurchaseCursor, limit: Int) {
+        package init(appID: String, userIDs: [String], before: ListCursor, limit: Int) {
             self.appID = appID
             self.userIDs = userIDs
             self.before = before
@@ -91,20 +98,31 @@ extension Statements {
 
     /// Microseconds since 1970, and back: a cursor is exact.
     private static func microseconds(_ column: String) -> String { "(extract(epoch from \(column)) * 1000000)::int8" }
-    private static let cursorTime = """
-        case when $3 < 9000000000000000 then timestamptz 'epoch' + make_interval(secs => $3 / 1000000)
-          + ($3 % 1000000) * interval '1 microsecond' else 'infinity' end
+    static func time(microseconds at: String) -> String {
         """
+        case when \(at) < 9000000000000000 then timestamptz 'epoch' + make_interval(secs => \(at) / 1000000)
+          + (\(at) % 1000000) * interval '1 microsecond' else 'infinity' end
+        """
+    }
+    private static let cursorTime = time(microseconds: "$3")
 
     private static let factColumnsShown = """
-        product_id, quantity, environment, purchased_at, facts, nullif(\(takenBack("transactions")), 'review') as taken_back,
+        product_id, quantity, environment, purchased_at, expires_at, ownership, facts, nullif(\(takenBack("transactions")), 'review') as taken_back,
               case when \(isRefund("transactions")) then revoked_at end as refunded_at
         """
     private static let shownFacts = """
         'productId', t.product_id, 'quantity', t.quantity, 'environment', t.environment,
           'purchasedAt', extract(epoch from t.purchased_at), 'refundedAt', extract(epoch from t.refunded_at),
-          'priceMilliunits', t.facts -> 'price', 'currency', t.facts -> 'currency'
+          'terms', \(terms("t"))
         """
+
+    private static let shownRepeats = "'repeats', again.posts, 'repeatedAt', extract(epoch from again.posted_at)"
+    private static func repeats(_ receipt: String) -> String {
+        """
+        left join lateral (select posts, posted_at from repeated_posts where receipt_id = \(receipt) offset 0) again
+          on true
+        """
+    }
 
     /// What was granted to a user, newest first.
     package static let grantedPurchases = Statement<PurchasePage, PurchasePlace>(
@@ -114,11 +132,11 @@ extension Statements {
           'transactionId', g.transaction_id, 'receiptId', r.id, 'state', 'granted',
           -- What another poster of it is told is not said to the owner.
           'reason', coalesce(t.taken_back, nullif(o.reason, 'owned_by_another_user')),
-          'goods', g.goods, \(shownFacts))))
+          'goods', g.goods, 'orderId', g.order_id, \(shownRepeats), \(shownFacts))))
         from (
           select l.* from unnest($2::text[]) as person(id)
           cross join lateral (
-            select transaction_id, receipt_id, goods, granted_at from grants
+            select transaction_id, receipt_id, goods, granted_at, order_id from grants
             where app_id = $1 and user_id = person.id and granted_at <= \(cursorTime)
               and (granted_at < \(cursorTime) or transaction_id collate "C" < $4)
             order by granted_at desc, transaction_id collate "C" desc limit $5) l
@@ -131,6 +149,7 @@ extension Statements {
           on true
         left join lateral (select id from receipts where id = g.receipt_id and user_id = any($2::text[]) offset 0) r
           on true
+        \(repeats("r.id"))
         order by g.granted_at desc, g.transaction_id collate "C" desc
         """,
         bind: { $0.values }, read: purchasePlace)
@@ -170,7 +189,9 @@ extension Statements {
         with page as materialized (
           select l.* from unnest($2::text[]) as person(id)
           cross join lateral (
-            select id, state, reason, transaction_id, received_at from receipts
+            select id, state, reason, coalesce(shown_transaction_id, transaction_id) as transaction_id, shown_product_id,
+              received_at
+            from receipts
             where app_id = $1 and user_id = person.id and received_at <= \(cursorTime)
               and (received_at < \(cursorTime) or id::text collate "C" < $4)
             order by received_at desc, id::text collate "C" desc limit $5) l
@@ -204,13 +225,16 @@ extension Statements {
               'transactionId', o.transaction_id, 'receiptId', o.id, 'reason', o.reason,
               'state', case when o.reason in ('owned_by_another_user', 'transferred') then 'already_granted'
                 when o.state <> 'open' then o.state when o.receipt_state = 'parked' then 'parked' else 'received' end,
-              \(shownFacts))) order by t.purchased_at desc, o.transaction_id) filter (where o.is_listed), '[]')
+              \(shownRepeats), \(shownFacts))) || case when o.is_judged or o.transaction_id is null then '{}'
+                else jsonb_strip_nulls(jsonb_build_object('productId', o.shown_product_id, 'unverified', true)) end
+            order by t.purchased_at desc, o.transaction_id) filter (where o.is_listed), '[]')
         from (
-          select id, received_at, receipt_state, transaction_id, state, reason, true as is_listed, true as is_judged
+          select id, received_at, receipt_state, transaction_id, null as shown_product_id, state, reason,
+            true as is_listed, true as is_judged
           from listed where place <= \(listedOfReceiptMax)
           union all
           -- A place of each receipt; listed itself where nothing of its purchases is known.
-          select id, received_at, state, transaction_id, state, reason,
+          select id, received_at, state, transaction_id, shown_product_id, state, reason,
             state in ('received', 'held', 'parked', 'rejected')
               and not exists (select from outcomes where receipt_id = r.id offset 0)
               and not exists (select from grants g
@@ -222,6 +246,7 @@ extension Statements {
           select \(factColumnsShown) from transactions
           where transaction_id = o.transaction_id and app_id = $1 and o.is_judged
             and o.reason is distinct from 'possession_missing' offset 0) t on true
+        \(repeats("o.id"))
         group by o.id, o.received_at
         order by o.received_at desc, o.id::text collate "C" desc
         """,
@@ -233,7 +258,7 @@ extension Statements {
     private static let purchasePlace: @Sendable (borrowing RowReader) throws(PostgresError) -> PurchasePlace = {
         row throws(PostgresError) in
         PurchasePlace(
-            cursor: PurchaseCursor(at: try row.int(0), key: try row.text(1)), topUps: try row.storedJSON(2))
+            cursor: ListCursor(at: try row.int(0), key: try row.text(1)), topUps: try row.storedJSON(2))
     }
 
     package struct SpendingQuestion: Sendable {

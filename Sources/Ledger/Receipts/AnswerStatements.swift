@@ -22,7 +22,21 @@ package struct ReceiptView: Sendable, Equatable {
         package var safeAt: String?
         /// Whether `safeAt` is still to come, by the database's clock.
         package var isDisputed: Bool?
+        /// False: the proof was old, and Apple was not asked what is so today. Nil: nothing to say about it.
+        package var appleAsked: Bool?
         package let goods: [AppPolicy.Goods]?
+
+        /// The id as the app knows it.
+        package var shownID: String { Transaction.shownID(transactionId, in: environment) }
+        /// The id under which the poster has it, which may be another id of the purchase; nil without a grant.
+        package var grantedAs: String?
+        /// The order that the purchase bound, if the poster has it.
+        package var orderId: UUID?
+        /// Who has it, if another user has it and the poster has shown the purchase; as the tables name users. Never
+        /// shown as it is.
+        package var holder: String?
+        /// What else Apple says of the purchase; nil: nothing.
+        package var terms: PurchaseTerms?
     }
 
     package let id: UUID
@@ -73,6 +87,7 @@ extension Statements {
               'transactionId', o.transaction_id, 'originalTransactionId', f.original_transaction_id,
               'productId', f.product_id, 'quantity', f.quantity, 'environment', f.environment,
               'purchasedAt', to_char(f.purchased_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'),
+              'terms', nullif(\(terms("f")), '{}'),
               'state', \(toldState("o")),
               'reason', coalesce(\(toldReason("o")),
                 case when o.state in ('granted', 'already_granted') then f.taken_back end),
@@ -81,18 +96,24 @@ extension Statements {
               'safeAt', case when o.reason = 'owned_by_another_user' and \(isUntold("o")) is not true then
                 to_char(o.safe_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') end,
               'isDisputed', case when o.reason = 'owned_by_another_user' then o.safe_at > now() end,
+              'appleAsked', case when '\(MatchReason.appleUnasked.rawValue)' = any(o.reasons) then false end,
               'goods', case when o.state in ('granted', 'already_granted')
                 -- What came with it was another user's.
                 and o.reason is distinct from 'owned_by_another_user' and o.reason is distinct from 'transferred'
-                then g.goods end))
+                and g.transaction_id = o.transaction_id then g.goods end,
+              'grantedAs', case when \(isPosters) then g.transaction_id end,
+              'orderId', case when \(isPosters) then g.order_id end,
+              'holder', case when o.reason = 'owned_by_another_user' and \(isUntold("o")) is not true then \(holder) end))
               order by f.purchased_at, o.transaction_id), '[]'::jsonb) as list
           from outcomes o
           -- A bare id shows nothing of a purchase that others have posted.
-          left join lateral (select original_transaction_id, product_id, quantity, environment, purchased_at,
+          left join lateral (select original_transaction_id, product_id, quantity, environment, purchased_at, facts,
+              expires_at, ownership,
               nullif(\(takenBack("transactions")), 'review') as taken_back
             from transactions where transaction_id = o.transaction_id and app_id = r.app_id
             and o.reason is distinct from 'possession_missing' and \(isUntold("o")) is not true offset 0) f on true
-          left join lateral (select goods from grants where transaction_id = o.transaction_id offset 0) g on true
+          left join lateral (select transaction_id, goods, order_id, user_id, app_id from grants
+            where transaction_id = coalesce(o.granted_as, o.transaction_id) offset 0) g on true
           where o.receipt_id = r.id) t
         """,
         bind: { [.uuids($0)] },
@@ -104,6 +125,32 @@ extension Statements {
                 receivedAt: try row.date(7), dueAt: try row.optionalDate(8),
                 transactions: try row.decoded(9))
         })
+
+    /// SQL: whether the poster has the purchase of an outcome `o` and its grant `g`, and the order in it.
+    private static let isPosters = """
+        o.state in ('granted', 'already_granted') and o.reason is distinct from 'owned_by_another_user'
+                and o.reason is distinct from 'transferred' and g.app_id = r.app_id
+        """
+    /// SQL: who has the purchase of an outcome `o` now: by a move or a person, by its grant `g`, or by the former system.
+    private static let holder = """
+        \(person("""
+            coalesce((select w.user_id from ownerships w where w.transaction_id = g.transaction_id and w.app_id = r.app_id
+                and w.move > 0 order by w.move desc limit 1),
+              case when g.app_id = r.app_id then g.user_id end,
+              (select m.user_id from imported_grants m where m.transaction_id = o.transaction_id and m.app_id = r.app_id))
+            """, of: "r.app_id"))
+        """
+
+    /// SQL: the ``PurchaseTerms`` of a row of `transactions`, as JSON; `{}` where there is no row or it says nothing.
+    static func terms(_ row: String) -> String {
+        """
+        jsonb_strip_nulls(jsonb_build_object('price', \(row).facts -> 'price', 'currency', \(row).facts -> 'currency',
+          'offerType', \(row).facts -> 'offerType', 'offerIdentifier', \(row).facts -> 'offerIdentifier',
+          'offerDiscountType', \(row).facts -> 'offerDiscountType', 'offerPeriod', \(row).facts -> 'offerPeriod',
+          'expiresAt', to_char(\(row).expires_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'),
+          'ownership', \(row).ownership))
+        """
+    }
 
     /// The SQL of the state that a poster is told. Where somebody else's post granted a purchase to its owner, the
     /// poster is told no more than if the purchase had been granted before (Ownership, row 6).

@@ -1,3 +1,4 @@
+import Foundation
 import Postgres
 import Purchases
 
@@ -20,6 +21,17 @@ package enum SaidResult: String, Sendable {
 }
 
 extension Statements {
+    /// Counts later posts of receipts: an id as often as its receipt was posted. A batch that is written again after an
+    /// unknown outcome may count twice.
+    static let countRepeats = Statement<[UUID], Void>(
+        "ledger.count_repeats",
+        """
+        insert into repeated_posts as p (receipt_id, posts)
+        select id, count(*) from unnest($1::uuid[]) as i(id) group by id order by id
+        on conflict (receipt_id) do update set posts = p.posts + excluded.posts, posted_at = now()
+        """,
+        bind: { [.uuids($0)] })
+
     /// Adds to receipts what later posts of the same proofs say, one post after the other. The rows come in any order.
     static let sayLines = Statement<[SaidLine], (index: Int, result: SaidResult)>(
         "ledger.say_lines",

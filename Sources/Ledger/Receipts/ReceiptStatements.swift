@@ -53,9 +53,11 @@ package struct StoredReceipt: Sendable, Equatable {
     /// The lines by the id of the purchase that they are about.
     package func linesOfOthers(among transactions: [Transaction]) -> [String: ReceiptLine] {
         guard !otherLines.isEmpty else { return [:] }
-        let ids = Set(transactions.map(\.id))
+        let ids = Dictionary(
+            transactions.flatMap { [($0.id, $0.id), (Transaction.shownID($0.id, in: $0.environment), $0.id)] },
+            uniquingKeysWith: { first, _ in first })
         return Dictionary(
-            otherLines.filter { ids.contains($0.transactionID) }.map { ($0.transactionID, $0) },
+            otherLines.compactMap { line in ids[line.transactionID].map { ($0, line) } },
             uniquingKeysWith: { first, _ in first })
     }
 }
@@ -103,20 +105,24 @@ extension Statements {
         with asked as materialized (
           select q.id, take_question_place(q.app, q.holder, q.id, \(questionsPerUserMax)) as may
           from (
-            select id, app, encode(sha256(convert_to(usr, 'UTF8')), 'hex') as holder
-            from unnest($1::uuid[], $2::text[], $3::text[], $5::text[], $9::bool[]) with ordinality
-              as i(id, app, usr, kind, vouched, n)
-            where kind = 'identifier' and not vouched and usr is not null
+            -- All posts without a user and an order count together.
+            select id, app, encode(sha256(convert_to(coalesce(usr, ''), 'UTF8')), 'hex') as holder
+            from unnest($1::uuid[], $2::text[], $3::text[], $5::text[], $9::bool[], $4::text[]) with ordinality
+              as i(id, app, usr, kind, vouched, ordr, n)
+            where kind = 'identifier' and not vouched and (usr is not null or ordr is null)
             order by app, holder, n offset 0) q),
         new as (
           insert into receipts (id, app_id, user_id, order_id, kind, lane, transaction_id, original_transaction_id,
-            is_vouched, details, payload_sha256, due_at, installation_id, target, declared)
+            is_vouched, details, payload_sha256, due_at, installation_id, target, declared, shown_transaction_id,
+            shown_product_id)
           select id, app, usr, ordr, kind, lane, transaction, original, vouched, details, sha,
-            now() + make_interval(secs => rescue), \(installation(ofToken: "token")), target, declared
+            now() + make_interval(secs => rescue), \(installation(ofToken: "token")), target, declared,
+            coalesce(shown, transaction, original), product
           from unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[],
-            $9::bool[], $10::jsonb[], $11::bytea[], $12::float8[], $17::jsonb[], $18::jsonb[], $19::bytea[])
+            $9::bool[], $10::jsonb[], $11::bytea[], $12::float8[], $17::jsonb[], $18::jsonb[], $19::bytea[],
+            $20::text[], $21::text[])
             as i(id, app, usr, ordr, kind, lane, transaction, original, vouched, details, sha, rescue, target, declared,
-              token)
+              token, shown, product)
           where (id in (select id from asked where not may)) is not true
           order by id
           on conflict (id) do nothing
@@ -160,6 +166,7 @@ extension Statements {
                 .bytesArray(headers.map(\.sha256)), .texts(headers.map(\.text)),
                 .jsons(submissions.map(\.target)), .jsons(submissions.map { $0.declared?.json }),
                 .bytesArray(submissions.map(\.installationTokenSHA256)),
+                .texts(submissions.map(\.shownTransactionID)), .texts(submissions.map(\.shownProductID)),
             ]
         },
         read: { row throws(PostgresError) in
@@ -317,7 +324,9 @@ extension Declaration {
         add("priceMilliunits", priceMilliunits.map(JSONValue.integer))
         add("currency", currency.map(JSONValue.string))
         add("uid", uid.map(JSONValue.string))
+        add("promotion", promotion.map(JSONValue.string))
         add("disregarded", disregarded.map { .array($0.map(JSONValue.string)) })
+        add("isOfPlaceholder", isOfPlaceholder.map(JSONValue.bool))
         return JSONValue.object(members).text
     }
 }

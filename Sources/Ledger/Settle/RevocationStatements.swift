@@ -18,12 +18,23 @@ extension Statements {
         return """
             case when \(row).revoked_at is null then null
               when \(row).ownership in (\(sharedOwnerships)) or \(type) in (\(withdrawals)) then '\(Reason.withdrawn.rawValue)'
-              when \(row).facts ->> 'isUpgraded' = 'true' or \(hasSuccessor(row)) then null
+              when \(isUpgraded(row)) or \(hasSuccessor(row)) then null
               when \(type) = '\(Revocation.prorated)'
                 and \(row).facts -> 'revocationPercentage' < '\(Revocation.whole)'::jsonb then 'in_part'
               when \(type) not in ('\(Revocation.full)', '\(Revocation.prorated)')
                 or \(row).facts ->> 'revocationReason' not in (\(refundReasons)) then '\(Reason.review.rawValue)'
               else '\(Reason.refunded.rawValue)' end
+            """
+    }
+
+    /// Another product took its place, and Apple gave no money back for a reason of its own. A legacy receipt, whose
+    /// facts have no `reason`, has the reason 0 for the upgrade itself.
+    private static func isUpgraded(_ row: String) -> String {
+        let reason = "\(row).facts ->> 'revocationReason'"
+        return """
+            \(row).facts ->> 'isUpgraded' = 'true'
+                and (\(row).facts ->> 'revocationType' = '\(Revocation.full)' or \(reason) = '\(Revocation.issueInApp)'
+                  or \(reason) = '\(Revocation.otherReason)' and \(row).facts ->> 'reason' is not null) is not true
             """
     }
 
@@ -33,6 +44,7 @@ extension Statements {
         let type = "\(row).facts ->> 'revocationType'"
         return """
             case when \(row).expires_at is not null and \(row).kind is distinct from '\(Transaction.Kind.nonRenewing.rawValue)'
+              and \(row).facts ->> 'isUpgraded' is distinct from 'true'
               and (\(type) is null and \(row).facts ->> 'reason' is null
                 or \(type) not in ('\(Revocation.full)', '\(Revocation.prorated)')
                 or \(row).facts ->> 'revocationReason' not in (\(refundReasons)))

@@ -16,6 +16,8 @@ package struct Settlement: Sendable, Equatable {
     /// A limit in which a purchase found no place: of the policy, by which it was held, or of the catalogue, beyond
     /// which it was given.
     package let lackingLimit: LimitPlace.Limit?
+    /// The purchases that its poster shows and another user has.
+    package let ownedByAnother: [String]
 }
 
 /// One batch of verdicts, each about another receipt.
@@ -368,7 +370,10 @@ struct SettleResult {
             }
             return Settlement(
                 receiptID: row.id, state: row.state, attempt: row.attempt, age: row.age,
-                tellsDispute: disputed.contains(row.id), lackingLimit: lacking.min { $0.rawValue < $1.rawValue })
+                tellsDispute: disputed.contains(row.id), lackingLimit: lacking.min { $0.rawValue < $1.rawValue },
+                ownedByAnother: (places[row.id] ?? []).filter {
+                    $0.outcome.reason == Reason.ownedByAnotherUser.rawValue
+                }.compactMap(\.row.transactionID))
         }
     }
 }

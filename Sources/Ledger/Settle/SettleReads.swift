@@ -232,7 +232,7 @@ extension Statements {
             .uuid("receipt") { $0.verdict.receiptID }, .text("transaction") { $0.transactionID },
             .text("purchase_key") { $0.transaction?.purchaseKey }, .text("period_key") { $0.transaction?.periodKey },
             .text("app") { $0.verdict.appID }, .text("usr") { $0.poster }, .text("owner") { $0.owner },
-            .bool("is_consumable") { $0.entry?.isConsumable ?? false },
+            .bool("may_be_consumable") { $0.entry?.mayBeConsumable ?? false },
             .text("environment") { $0.transaction?.environment }, .text("original") { $0.transaction?.originalID },
             .date("purchased_at") { $0.transaction?.purchasedAt },
         ],
@@ -241,7 +241,8 @@ extension Statements {
             select i.n - 1, g.receipt_id, g.transaction_id, \(person("g.user_id", of: "g.app_id")), g.app_id,
               g.environment, g.binding_source, g.order_id, bought.at, h.user_id, h.binding_source, p.is_open,
               p.event_id, told.safe_at, poster.user_id,
-              (i.usr, i.owner) is distinct from (\(person("i.usr", of: "i.app")), \(person("i.owner", of: "i.app")))
+              (i.usr, i.owner) is distinct from (\(person("i.usr", of: "i.app")), \(person("i.owner", of: "i.app"))),
+              bought.kind
             from \(rows.rows(as: "i", ordinality: "n"))
             cross join lateral (
               \(grantsOfPurchase(holdingColumns))
@@ -253,8 +254,8 @@ extension Statements {
               select \(person("o.user_id", of: "o.app_id")) as user_id, binding_source from ownerships o
               where o.transaction_id = g.transaction_id and o.app_id = g.app_id and o.environment = g.environment
                 and o.move > 0 order by o.move desc limit 1) h on true
-            left join lateral (select purchased_at as at from transactions
-              where i.is_consumable and g.transaction_id <> i.transaction and transaction_id = g.transaction_id
+            left join lateral (select purchased_at as at, kind from transactions
+              where i.may_be_consumable and g.transaction_id <> i.transaction and transaction_id = g.transaction_id
               offset 0) bought on true
             -- By their keys alone: the index of the unconfirmed would be walked for each.
             left join lateral (
@@ -279,7 +280,8 @@ extension Statements {
                 appID: try row.text(4), environment: try row.text(5),
                 source: try row.optionalText(6).flatMap(BindingSource.init(rawValue:)),
                 orderID: try row.optionalUUID(7),
-                purchasedAt: try row.optionalDate(8))
+                purchasedAt: try row.optionalDate(8),
+                kind: try row.optionalText(16).flatMap(Transaction.Kind.init(rawValue:)))
             if let userID = try row.optionalText(9) {
                 standing.moved = (
                     userID: userID, source: try row.optionalText(10).flatMap(BindingSource.init(rawValue:))

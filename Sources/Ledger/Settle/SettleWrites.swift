@@ -302,11 +302,12 @@ extension Statements {
         [
             .uuid("receipt") { $0.verdict.receiptID }, .text("state") { $0.summary.state?.rawValue },
             .text("reason") { $0.summary.reason }, .double("due_in") { $0.summary.dueIn?.inSeconds },
-            .bool("is_try") { $0.summary.isTry },
+            .bool("is_try") { $0.summary.isTry }, .text("variant") { $0.verdict.variantBundleID },
         ],
         sql: { rows in
             """
-            update receipts r set state = i.state, reason = i.reason, attempt = r.attempt + i.is_try::int,
+            update receipts r set state = i.state, reason = i.reason, variant_bundle_id = i.variant,
+              attempt = r.attempt + i.is_try::int,
               lane = case when i.is_try and r.lane = 'bulk' then 'apple' else r.lane end, rescues = 0, judged_at = now(),
               settled_at = case when i.due_in is null then now() end,
               due_at = now() + make_interval(secs => i.due_in)

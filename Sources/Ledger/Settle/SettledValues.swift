@@ -81,9 +81,13 @@ extension SettledEvent {
             .init("originalTransactionId", .string(transaction.originalID)),
             .init("purchasedAt", .string(transaction.purchasedAt.rfc3339)), .init("goods", .goods(goods)),
         ]
+        body += PurchaseTerms(transaction).members
         if let binding = row.binding { body.append(.init("bindingSource", .string(binding.rawValue))) }
         if row.asked.isProvisional { body.append(.init("provisional", .bool(true))) }
-        if let order = row.match?.order { body.append(.init("orderId", .string(order.id.text))) }
+        let order = row.match?.order
+        if let order { body.append(.init("orderId", .string(order.id.text))) }
+        let number = order?.id ?? OrderID.ofPurchase(transaction.id, of: row.verdict.appID)
+        body.append(.init("orderNumber", .string(number.text)))
         var event = SettledEvent("purchase.granted", to: owner, about: transaction.id, of: row, body)
         event.target = row.target
         event.takesGoodsOfGrant = row.bonuses != nil
@@ -168,7 +172,11 @@ extension VerdictRow {
     /// Where in the game the goods go. Members that the order (or the order that the purchase's token names) leaves out
     /// come from the post, if the owner posted it or the post is the owner's record (S0-9).
     var target: String? {
-        let isOwners = match.map { poster == nil || $0.userID.isSameText(as: poster) || $0.source == .record } ?? true
+        let isOwners =
+            match.map {
+                poster == nil && !verdict.claim.isOfPlaceholder || $0.userID.isSameText(as: poster)
+                    || $0.source == .record
+            } ?? true
         let posted = isOwners ? entry?.target ?? verdict.claim.target : nil
         guard let ordered = (match?.order ?? match?.orderOfToken)?.target, !ordered.isSameText(as: "{}") else {
             return posted ?? (match?.order ?? match?.orderOfToken)?.target

@@ -156,19 +156,24 @@ extension Statements {
         package var reason: String?
     }
 
-    /// One row per id, in order. What was imported counts as decided as it was imported.
+    /// One row per id, in order. A grant goes before a decision in shadow. What was imported counts as decided as it was
+    /// imported.
     package static let shadowFacts = Statement<ShadowQuestion, ShadowFact>(
         "shadow.facts",
         """
-        select coalesce(s.user_id, m.user_id), coalesce(s.product_id, m.product_id), o.state, o.reason
+        select coalesce(g.user_id, s.user_id, m.user_id), coalesce(g.product_id, s.product_id, m.product_id), o.state,
+          o.reason
         from unnest($2::text[]) with ordinality as i(id, n)
+        left join lateral (select app_id, user_id, product_id from grants
+          where transaction_id = i.id offset 0) g on g.app_id = $1
         left join lateral (select app_id, user_id, product_id from shadow_decisions
           where transaction_id = i.id offset 0) s on s.app_id = $1
         left join lateral (select app_id, user_id, product_id from imported_grants
           where transaction_id = i.id offset 0) m on m.app_id = $1
         left join lateral (
           select state, reason from outcomes
-          where transaction_id = i.id and state <> 'granted' and s.user_id is null and m.user_id is null
+          where transaction_id = i.id and state <> 'granted' and g.user_id is null and s.user_id is null
+            and m.user_id is null
           order by array_position(array['rejected', 'held', 'open'], state) desc nulls last limit 1) o on true
         order by i.n
         """,
@@ -219,11 +224,32 @@ extension Statements {
                 .text($0.after.transactionID), .int($0.limit),
             ]
         },
-        read: { row throws(PostgresError) in
-            ShadowRow(
-                transactionID: try row.text(0), userID: try row.text(1), productID: try row.text(2),
-                purchasedAt: try row.date(3))
-        })
+        read: readShadowRow)
+
+    private static let readShadowRow: @Sendable (borrowing RowReader) throws(PostgresError) -> ShadowRow = {
+        row throws(PostgresError) in
+        ShadowRow(
+            transactionID: try row.text(0), userID: try row.text(1), productID: try row.text(2),
+            purchasedAt: try row.date(3))
+    }
+
+    /// What was granted of purchases of some time, by id: as ``shadowPage``, for an app that is live. Shares of family
+    /// members are left out, because no former system gave goods for them.
+    package static let grantedPage = Statement<ShadowPage, ShadowRow>(
+        "shadow.granted_page",
+        """
+        select g.transaction_id, g.user_id, g.product_id, t.purchased_at from grants g
+        cross join lateral (select purchased_at from transactions where transaction_id = g.transaction_id offset 0) t
+        where g.app_id = $1 and g.binding_source <> 'shared' and g.transaction_id > $4
+          and t.purchased_at >= $2 and t.purchased_at <= $3
+        order by g.transaction_id limit $5
+        """,
+        bind: {
+            [
+                .text($0.appID), .date($0.from), .date($0.through), .text($0.after.transactionID), .int($0.limit),
+            ]
+        },
+        read: readShadowRow)
 
     /// Receipts of an app that nobody has judged to an end: their purchases may not be known yet.
     package static let undecidedReceipts = Statement<String, Int>(

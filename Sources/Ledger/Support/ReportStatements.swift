@@ -102,6 +102,9 @@ extension Statements {
         package let transactionID: String?
         package let message: String?
         package let reportedAt: Date
+        package let kind: String
+        /// What the app said of the device; JSON where it is no text.
+        package let device: String?
     }
 
     /// How many waiting reports are read, the oldest first.
@@ -109,7 +112,8 @@ extension Statements {
     package static let waitingReports = Statement<String?, WaitingReport>(
         "reports.waiting",
         """
-        select id, app_id, user_id, order_id, transaction_id, message, reported_at from client_reports
+        select id, app_id, user_id, order_id, transaction_id, message, reported_at, kind, details ->> 'device'
+        from client_reports
         where kind = '\(ClientReport.Kind.paidWithoutProof.rawValue)' and handled_at is null
           and ($1::text is null or app_id = $1)
         order by reported_at, id limit \(waitingReportsMax)
@@ -119,7 +123,8 @@ extension Statements {
             WaitingReport(
                 id: try row.uuid(0), appID: try row.text(1), userID: try row.optionalText(2),
                 orderID: try row.optionalUUID(3), transactionID: try row.optionalText(4),
-                message: try row.optionalText(5), reportedAt: try row.date(6))
+                message: try row.optionalText(5), reportedAt: try row.date(6), kind: try row.text(7),
+                device: try row.optionalText(8))
         })
 
     /// Marks a report as handled by a person, and audits that in the same statement. No row: the report does not wait

@@ -17,10 +17,12 @@ extension Statements {
         package var canAsk: Bool
         /// Whether the owner's token is to be set at Apple.
         package var isWrittenBack: Bool
+        /// Whether nothing is to be stored, only answered.
+        package var isDryRun: Bool
 
         package init(
             appID: String, transactionID: String, userID: String, item: String? = nil, because: String,
-            canAsk: Bool = true, isWrittenBack: Bool = false
+            canAsk: Bool = true, isWrittenBack: Bool = false, isDryRun: Bool = false
         ) {
             self.appID = appID
             self.transactionID = transactionID
@@ -29,6 +31,7 @@ extension Statements {
             self.because = because
             self.canAsk = canAsk
             self.isWrittenBack = isWrittenBack
+            self.isDryRun = isDryRun
         }
     }
 
@@ -76,7 +79,7 @@ extension Statements {
         decided as (
           insert into support_decisions (app_id, transaction_id, user_id, item, token)
           select $1, $2, user_id, $4, case when $8 then coalesce(\(tokenOfPerson), $9) end from receiver
-          where (select word from answer) = 'decided'
+          where (select word from answer) = 'decided' and not $10
           on conflict (app_id, transaction_id) do update set user_id = excluded.user_id, item = excluded.item,
             token = excluded.token, decided_at = now()
           returning user_id, token),
@@ -103,7 +106,7 @@ extension Statements {
                 .text($0.supportDecision.userID), .text($0.supportDecision.item),
                 .text($0.supportDecision.because), .text($0.actor), .bool($0.supportDecision.canAsk),
                 .bool($0.supportDecision.isWrittenBack),
-                .uuid(UUID()),
+                .uuid(UUID()), .bool($0.supportDecision.isDryRun),
             ]
         },
         read: { row throws(PostgresError) in

@@ -69,6 +69,14 @@ package struct TimelineRows: Sendable {
         package let declared: String?
         /// How many purchases it holds. Of a receipt with many, the timeline tells not all.
         package let purchases: Int
+        /// The bundle id of its proof, where that is another app's and looks like another build of this one.
+        package var variantBundleId: String?
+        /// How often it was posted after the first time, and when last; nil: never.
+        package var repeats: Int?
+        package var repeatedAt: Date?
+        /// What the proof says it is of, which nobody had verified when it was posted.
+        package var shownTransactionId: String?
+        package var shownProductId: String?
         /// What its posts said, each once, the first post included; nil where all posts said the same.
         package var said: [Said]?
     }

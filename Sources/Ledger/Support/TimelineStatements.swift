@@ -75,7 +75,8 @@ extension Statements {
         bind: { [.uuid($0.id)] + $0.values }, read: timelineKeys)
 
     /// Keys by a transaction's id, one row per app: a bare id may also be posted in an app that Apple did not sell it
-    /// in. The app in which Apple sold it comes first. A user finds the user's own posts and grants.
+    /// in. The app in which Apple sold it comes first. A user finds the user's own posts and grants. A post that waits is
+    /// found by what its proof says, from its first second on.
     package static let findTransactionTimeline = Statement<TimelineQuestion<String>, TimelineKeys>(
         "timeline.find_transaction",
         """
@@ -89,6 +90,17 @@ extension Statements {
             select id, app_id, user_id, order_id from receipts where id = p.receipt_id offset 0) r
           where \(isReadable)
           order by p.at desc limit \(timelineReceiptsMax)),
+        -- Nobody has verified that these are of the transaction: they only come beside what is known. Each poster's newest
+        -- first, and those that turned out wrong last, so that one poster hides no other.
+        shown as (
+          select id, app_id, is_open and kind <> 'identifier' as is_open_proof from (
+            select r.id, r.app_id, r.kind, r.received_at, r.state <> 'rejected' as is_open,
+              row_number() over (partition by r.app_id, r.user_id order by r.received_at desc) as place
+            from (
+              select id, app_id, user_id, order_id, kind, state, received_at from receipts
+              where shown_transaction_id = $1 and state not in ('granted', 'already_granted') offset 0) r
+            where \(isReadable)) r
+          order by is_open desc, place, received_at limit \(timelineReceiptsMax)),
         known as (
           select k.app_id from transactions k
           where k.transaction_id = $1 and \(isInReach("k.app_id")) and (not $5 or exists (
@@ -98,9 +110,13 @@ extension Statements {
           select m.app_id from imported_grants m
           where m.transaction_id = $1 and \(isInReach("m.app_id"))
             and (not $5 or \(isPlayers("m.user_id", of: "m.app_id"))))
-        select a.app_id, array(select id from posted p where p.app_id = a.app_id), t.list, array(\(ordersOfListed))
-        from (select app_id from posted union select app_id from known) a, (select array[$1::text] as list) t
-        order by a.app_id in (select app_id from known) desc, a.app_id
+        select a.app_id,
+          array(select id from posted p where p.app_id = a.app_id union select id from shown s where s.app_id = a.app_id),
+          t.list, array(\(ordersOfListed))
+        from (select app_id from posted union select app_id from known union select app_id from shown) a,
+          (select array[$1::text] as list) t
+        order by a.app_id in (select app_id from known) desc,
+          a.app_id in (select app_id from shown where is_open_proof) desc, a.app_id
         """,
         bind: { [.text($0.id)] + $0.values }, read: timelineKeys)
 
@@ -177,13 +193,17 @@ private enum TimelineQueries {
           original_transaction_id as "originalTransactionId", is_vouched as "isVouched", state, reason, attempt,
           extract(epoch from received_at) as "receivedAt", extract(epoch from judged_at) as "judgedAt",
           extract(epoch from due_at) as "dueAt", extract(epoch from settled_at) as "settledAt",
-          extract(epoch from claimed_at) as "claimedAt", target::text as target, declared::text as declared,
-          (select count(*) from outcomes where receipt_id = receipts.id) as purchases,
+          variant_bundle_id as "variantBundleId", extract(epoch from claimed_at) as "claimedAt", target::text as target, declared::text as declared,
+          (select count(*) from outcomes where receipt_id = receipts.id) as purchases, again.posts as repeats,
+          extract(epoch from again.posted_at) as "repeatedAt",
+          shown_transaction_id as "shownTransactionId", shown_product_id as "shownProductId",
           case when lines > 0 then (select jsonb_agg(jsonb_build_object('saidAt', extract(epoch from said_at),
               'orderId', order_id, 'transactionId', transaction_id, 'target', target::text, 'declared', declared::text)
               order by said_at)
             from receipt_lines where receipt_id = receipts.id) end as said
-        from receipts where id = any($2::uuid[]) and \(isOfApp)
+        from receipts left join lateral (
+          select posts, posted_at from repeated_posts where receipt_id = receipts.id offset 0) again on true
+        where id = any($2::uuid[]) and \(isOfApp)
         """
     private static let outcomes = """
         select receipt_id as "receiptId", transaction_id as "transactionId", state, reason,

@@ -73,6 +73,10 @@ package struct UserErasure: Sendable {
             let erasure = Statements.Erasure(appID: name.appID, user: id, tombstone: tombstone, actor: actor)
             if try await database.run(statement, erasure).first ?? 0 > 0 { isKnown = true }
         }
+        for owner in keys == nil ? [tombstone] : ids {
+            _ = try await database.run(
+                Statements.emptyUnnamedPosts, UserName(appID: name.appID, key: owner))
+        }
         guard keys == nil else { return isKnown }
         for id in ids {
             let user = UserName(appID: name.appID, key: id)

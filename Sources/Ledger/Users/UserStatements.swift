@@ -101,6 +101,13 @@ extension Statements {
         bind: { [.text($0.appID), .text($0.user), .text($0.tombstone), .text($0.actor)] },
         read: { row throws(PostgresError) in try row.int(0) })
 
+    /// Empties ended receipts that name no user and hold purchases of this one. Runs after the erasure: the key is the
+    /// user's name in grants since then. Returns how many receipts.
+    package static let emptyUnnamedPosts = Statement<UserName, Int>(
+        "users.empty_unnamed_posts", "select empty_unnamed_posts($1, $2)",
+        bind: { [.text($0.appID), .text($0.key)] },
+        read: { row throws(PostgresError) in try row.int(0) })
+
     package static let readmitUser = Statement<(user: EnteredUser, actor: String), Int>(
         "users.readmit", "select readmit_user($1, $2, $3, $4, $5)",
         bind: {

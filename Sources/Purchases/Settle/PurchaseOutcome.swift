@@ -106,7 +106,9 @@ extension VerdictRow {
         let isUnconfirmed = state == .granted && (outcome.mark == .given || isOnTrust && outcome.mark == nil)
 
         let proof = if let moved { moved.source } else if let had { had.source } else { binding }
-        if state == .granted || state == .alreadyGranted, hasPossession, let poster, fate != .moves,
+        // The app that has lost its user keeps its copy too: its user may be another one than the holder.
+        if state == .granted || state == .alreadyGranted, hasPossession, fate != .moves,
+            poster != nil || verdict.claim.isOfPlaceholder,
             !(holder ?? owner).isSameText(as: poster), proof?.isProof != true
         {
             let until = now + disputedFor
@@ -145,9 +147,11 @@ extension VerdictRow {
         had.appID != verdict.appID || transaction.map { $0.environment != had.environment } ?? false
     }
 
-    /// Two consumables that were bought at different times are two purchases.
+    /// Two consumables that were bought at different times are two purchases. Where nothing says the kind of this one,
+    /// the kind of the granted one counts.
     private func isAnotherConsumable(than had: Standing.Holding) -> Bool {
-        guard let entry, entry.isConsumable, had.transactionID != transactionID, let boughtAt = had.purchasedAt
+        guard let entry, entry.mayBeConsumable, had.transactionID != transactionID, let boughtAt = had.purchasedAt,
+            (entry.kind ?? had.kind ?? .consumable) == .consumable
         else { return false }
         return Self.second(of: boughtAt) != Self.second(of: entry.transaction.purchasedAt)
     }
@@ -235,7 +239,8 @@ extension VerdictRow {
     ) -> String? {
         if state == .held, decision.reason == .tokenDisputed { return entry?.rival }
         // Where the claimant has proof, that is told as a dispute.
-        guard keepsCopyUntil != nil, isWon || had?.receiptID != nil, !isDisputed, let source = had?.source ?? binding
+        guard keepsCopyUntil != nil, poster != nil, isWon || had?.receiptID != nil, !isDisputed,
+            let source = had?.source ?? binding
         else { return nil }
         switch source {
         case .shared: return nil

@@ -15,10 +15,12 @@ package struct Standing: Sendable {
         package var orderID: UUID?
         /// When it was bought; nil where no facts are stored.
         package var purchasedAt: Date?
+        /// What kind of product it is, as Apple said it; nil where Apple did not.
+        package var kind: Transaction.Kind?
 
         package init(
             receiptID: UUID?, transactionID: String, userID: String, appID: String, environment: String,
-            source: BindingSource?, orderID: UUID? = nil, purchasedAt: Date? = nil
+            source: BindingSource?, orderID: UUID? = nil, purchasedAt: Date? = nil, kind: Transaction.Kind? = nil
         ) {
             self.receiptID = receiptID
             self.transactionID = transactionID
@@ -28,6 +30,7 @@ package struct Standing: Sendable {
             self.source = source
             self.orderID = orderID
             self.purchasedAt = purchasedAt
+            self.kind = kind
         }
     }
 

@@ -103,7 +103,19 @@ struct AppleUpdateRunner: Sendable {
     // MARK: One Apple update
 
     private func attempt(_ appleUpdate: ClaimedAppleUpdate) async -> AppleUpdateResult {
-        guard let app = apps[appleUpdate.appID], let api = appleGateway.serverAPI(of: app, lane: .repair) else {
+        guard let app = apps[appleUpdate.appID] else { return result(appleUpdate, .wait(.credentialsMissing)) }
+        let answer = await attempt(appleUpdate, for: app)
+        // No row tells the bundle id that sold the purchase.
+        guard answer.reason == .notFoundYet || answer.reason == .notFound else { return answer }
+        for build in app.otherBuilds {
+            let other = await attempt(appleUpdate, for: build)
+            if other.state == .done { return other }
+        }
+        return answer
+    }
+
+    private func attempt(_ appleUpdate: ClaimedAppleUpdate, for app: AppServices) async -> AppleUpdateResult {
+        guard let api = appleGateway.serverAPI(of: app, lane: .repair) else {
             return result(appleUpdate, .wait(.credentialsMissing))
         }
         do {

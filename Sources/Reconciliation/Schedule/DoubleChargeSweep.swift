@@ -5,13 +5,15 @@ import Purchases
 import Service
 import ServiceLifecycle
 
-/// Finds two purchases of one user and product shortly after each other, and tells support: a player who saw an error
-/// and paid again has paid twice (P6). Both purchases are given. Any number of schedulers may run this; they share one
+/// Finds two purchases of one user and product that were probably meant to be one, and tells support: a player who saw an
+/// error and paid again has paid twice (P6). Both purchases are given. Who buys two on purpose is not flagged. Any number of schedulers may run this; they share one
 /// position in the event feed, in which each grant has one event. The verdicts do not wait for this search.
 package struct DoubleChargeSweep: Service {
     package static let interval: Duration = .seconds(60)
-    /// Purchase dates this close are suspicious.
+    /// Purchase dates this close are suspicious, if there is another sign.
     package static let window: Duration = .seconds(600)
+    /// Purchase dates this close are suspicious by themselves: nobody confirms two payments so fast on purpose.
+    package static let moment: Duration = .seconds(10)
     /// Events of one step. The sweep halves the number when the database does not manage them in time, and raises it
     /// again later. A busy minute in one step would take a core for seconds, and each purchase would wait meanwhile.
     package static let batchMax = 250
@@ -51,7 +53,7 @@ package struct DoubleChargeSweep: Service {
             ).first {
                 let start = ContinuousClock.now
                 let found = try await ledger.run(
-                    Statements.findDoubleCharges, .init(step: step, window: Self.window))
+                    Statements.findDoubleCharges, .init(step: step, window: Self.window, moment: Self.moment))
                 if !found.isEmpty {
                     let flagged = try await ledger.run(Statements.flagDoubleCharges, found)
                     Counter(label: "makegood_possible_double_charges_total").increment(by: flagged.count)

@@ -1,4 +1,5 @@
-import Foundation
+import Encoding
+package import Foundation
 package import Ledger
 package import Logging
 package import Metrics
@@ -27,11 +28,17 @@ package struct Watch: Service {
 
     private let ledger: Ledger
     private let logger: Logger
+    private let waitingLimit: Duration
     private let metrics: any MetricsFactory
 
-    package init(ledger: Ledger, logger: Logger, metrics: any MetricsFactory = MetricsSystem.factory) {
+    /// - Parameter waitingLimit: how long a paid purchase may wait (S1-33).
+    package init(
+        ledger: Ledger, logger: Logger, waitingLimit: Duration = .seconds(3600),
+        metrics: any MetricsFactory = MetricsSystem.factory
+    ) {
         self.ledger = ledger
         self.logger = logger
+        self.waitingLimit = waitingLimit
         self.metrics = metrics
     }
 
@@ -48,6 +55,10 @@ package struct Watch: Service {
                 group.addTask { await every(Self.backlogInterval, measureTrust) }
                 group.addTask { await every(Self.backlogInterval, measureAppleUpdates) }
                 group.addTask { await every(Self.backlogInterval, measureDoubleCharges) }
+                group.addTask {
+                    var named: Set<UUID> = []
+                    await every(Self.checkInterval) { try await measureWaiting(&named) }
+                }
             }
         }
     }
@@ -153,6 +164,30 @@ package struct Watch: Service {
         gauge("makegood_events_lag_seconds").record(lag)
     }
 
+    /// Measures the paid purchases that wait longer than their limit. The log names the one of each app and line that
+    /// waits longest, once by each scheduler: a metric that named purchases would have a series for each for ever.
+    ///
+    /// - Parameter named: the receipts that the log has named and that still wait longest.
+    func measureWaiting(_ named: inout Set<UUID>) async throws {
+        var waiting: Set<UUID> = []
+        for row in try await ledger.run(Statements.waitingPurchases, waitingLimit) {
+            let dimensions = [("app", row.appID), ("line", row.line)]
+            gauge("makegood_late_purchases", dimensions).record(row.purchases)
+            gauge("makegood_late_purchases_seconds", dimensions).record(row.seconds)
+            guard let receiptID = row.receiptID else { continue }
+            waiting.insert(receiptID)
+            guard !named.contains(receiptID) else { continue }
+            logger.error(
+                "a paid purchase waits longer than its limit",
+                metadata: [
+                    "app": "\(row.appID)", "line": "\(row.line)", "receipt.id": "\(receiptID.text)",
+                    "transaction.id": "\(row.transactionID ?? "unknown")", "reason": "\(row.reason ?? "")",
+                    "waited.seconds": "\(Int(row.seconds))", "purchases": "\(row.purchases)",
+                ])
+        }
+        named = waiting
+    }
+
     private func measureDoubleCharges() async throws {
         let behind = try await ledger.run(Statements.doubleChargesBehind, ()).first ?? 0
         gauge("makegood_double_charges_behind_seconds").record(behind)
@@ -169,6 +204,43 @@ extension Statements {
         where xid >= pg_snapshot_xmin(pg_current_snapshot())
         """,
         read: { row throws(PostgresError) in try row.double(0) })
+
+    package struct WaitingPurchases: Sendable {
+        package let appID: String
+        /// `owner`: what waits a day for its owner; `any`: every other purchase.
+        package let line: String
+        /// How many wait longer than the limit of their line.
+        package let purchases: Int
+        /// How long the one that waits longest has waited; 0 where none is late. The other values are of it.
+        package let seconds: Double
+        package let receiptID: UUID?
+        package let transactionID: String?
+        package let reason: String?
+    }
+
+    /// The paid purchases of each app and line that wait longer than the limit, zeros included. What waits for its owner
+    /// may wait a day longer (``Matcher/unpostedFor``).
+    package static let waitingPurchases = Statement<Duration, WaitingPurchases>(
+        "watch.waiting_purchases",
+        """
+        with late as materialized (
+          select app_id, line, receipt_id, transaction_id, reason, waited_seconds from v_waiting_purchases
+          where raises_alarm and since < now() - make_interval(secs => $1)
+            and (line <> 'owner' or since < now() - make_interval(secs => $1) - interval '1 day')),
+        longest as (
+          select distinct on (app_id, line) * from late order by app_id, line, waited_seconds desc, receipt_id)
+        select a.app_id, l.line, (select count(*) from late where app_id = a.app_id and line = l.line),
+          coalesce(waited_seconds, 0)::float8, receipt_id, transaction_id, reason
+        from apps a cross join (values ('any'), ('owner')) l(line)
+        left join longest on longest.app_id = a.app_id and longest.line = l.line
+        """,
+        bind: { [.double($0.inSeconds)] },
+        read: { row throws(PostgresError) in
+            WaitingPurchases(
+                appID: try row.text(0), line: try row.text(1), purchases: try row.int(2), seconds: try row.double(3),
+                receiptID: try row.optionalUUID(4), transactionID: try row.optionalText(5),
+                reason: try row.optionalText(6))
+        })
 
     package struct Backlog: Sendable {
         package let appID: String

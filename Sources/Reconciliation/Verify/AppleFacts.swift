@@ -5,10 +5,15 @@ package import Purchases
 
 extension Transaction {
     /// Nil where Apple left out what a grant needs: the purchase date or the environment.
-    package init?(_ signed: SignedTransaction) {
-        guard let purchasedAt = signed.purchaseDate, let environment = signed.environment else { return nil }
+    ///
+    /// - Parameter environment: where the data came from, for data that name no environment.
+    package init?(_ signed: SignedTransaction, from environment: StoreEnvironment? = nil) {
+        guard let purchasedAt = signed.purchaseDate, let environment = signed.environment ?? environment else {
+            return nil
+        }
         self.init(
-            id: signed.transactionId, originalID: signed.originalTransactionId,
+            id: Self.storedID(signed.transactionId, in: environment.rawValue),
+            originalID: signed.originalTransactionId.map { Self.storedID($0, in: environment.rawValue) },
             previousOriginalID: signed.previousOriginalTransactionId, productID: signed.productId,
             kind: signed.type.flatMap(Kind.init(rawValue:)), environment: environment.rawValue,
             quantity: signed.quantity ?? 1, purchasedAt: purchasedAt, expiresAt: signed.expiresDate,
@@ -44,13 +49,28 @@ extension Transaction {
     private init?(_ entry: ReceiptEntry, environment: StoreEnvironment, signedAt: Date?) {
         guard let purchasedAt = entry.purchaseDate else { return nil }
         self.init(
-            id: entry.transactionId, originalID: entry.originalTransactionId, productID: entry.productId,
+            id: Self.storedID(entry.transactionId, in: environment.rawValue),
+            originalID: entry.originalTransactionId.map { Self.storedID($0, in: environment.rawValue) },
+            productID: entry.productId,
             kind: entry.isAutoRenewable ? .autoRenewable : nil, environment: environment.rawValue,
             quantity: entry.quantity ?? 1, purchasedAt: purchasedAt, expiresAt: entry.expiresDate,
             revokedAt: entry.cancellationDate, revocation: Revocation(reason: entry.cancellationReason),
             isUpgraded: entry.isUpgraded ?? false, webOrderLineItemID: entry.webOrderLineItemId,
             appAccountToken: entry.appAccountToken, ownership: entry.ownershipType, signedAt: signedAt,
-            facts: Facts(isUpgraded: entry.isUpgraded, revocationReason: entry.cancellationReason).json)
+            offerType: entry.offerType,
+            facts: Facts(
+                offerType: entry.offerType, offerID: entry.offerCodeRefName ?? entry.promotionalOfferId,
+                isUpgraded: entry.isUpgraded, revocationReason: entry.cancellationReason
+            ).json)
+    }
+}
+
+extension ReceiptEntry {
+    /// The type of the offer that the purchase was made with, as signed data says it. A receipt names an offer code or
+    /// a promotional offer by its id; a win-back offer it does not show.
+    fileprivate var offerType: Int? {
+        if offerCodeRefName?.isEmpty == false { return Transaction.offerCode }
+        return promotionalOfferId?.isEmpty == false ? Transaction.promotionalOffer : nil
     }
 }
 

@@ -1,5 +1,6 @@
 import AppStore
 import AppleGateway
+import Encoding
 import Foundation
 import Ledger
 import Purchases
@@ -41,6 +42,8 @@ extension ReceiptVerifier {
             // The poster is not told whether there is such a purchase.
             switch error.fate {
             case .reject, .retry(.notFoundYet): entries = []
+            // Only a history that exists is read further. Apple has not answered yet, so no answer is counted.
+            case .postpone(.historyPending, until: _?): return unproven
             default: throw error
             }
         }
@@ -52,6 +55,37 @@ extension ReceiptVerifier {
             .transactions(
                 entries.map { Verdict.Entry(transaction: $0.transaction, decision: .held(.possessionMissing)) }))
     }
+
+    /// The purchases that are meant by an id that Apple does not know, from the history of the customer of the
+    /// receipt's `originalTransactionId`: the purchase with that id, else the whole chain of that original (StoreKit 1
+    /// ids differ by device and by restore). Empty: the receipt names no other id, or no environment knows that id.
+    ///
+    /// - Throws: a postponement until the history is read; a retry if Apple does not answer.
+    func history(
+        of receipt: StoredReceipt, askedFor id: String, for app: AppServices, in environments: [StoreEnvironment]
+    ) async throws(AppleRefusal) -> [Transaction] {
+        guard let originalID = receipt.originalTransactionID, !originalID.isSameText(as: id) else { return [] }
+        for environment in environments {
+            let walk = HistoryWalk(
+                appleGateway: appleGateway, ledger: ledger, schedule: schedule, app: app, environment: environment,
+                customer: originalID, askedID: originalID)
+            do throws(AppleRefusal) {
+                let chain = try await walk.chain(originalID, for: receipt)
+                guard chain.isEmpty else {
+                    let named = chain.filter { $0.id.isSameText(as: id) }
+                    return named.isEmpty ? chain : named
+                }
+            } catch {
+                guard error.isUnknownID else { throw error }
+            }
+        }
+        return []
+    }
+}
+
+extension AppleRefusal {
+    /// Whether Apple says that there is no such id, now or ever.
+    var isUnknownID: Bool { fate == .retry(.notFoundYet) || fate == .reject(.invalidTransactionID) }
 }
 
 extension StoredReceipt {

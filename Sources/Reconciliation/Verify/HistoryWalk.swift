@@ -54,6 +54,22 @@ struct HistoryWalk: Sendable {
         }
     }
 
+    /// The purchases of one chain of the customer, with Apple's newest facts; empty where the history has none.
+    ///
+    /// - Throws: a postponement until all pages are read, or until a walk may begin that is later than the receipt.
+    func chain(_ originalID: String, for receipt: StoredReceipt) async throws(AppleRefusal) -> [Transaction] {
+        var read: [Transaction] = []
+        let (begunAt, hasEnded) = try await self.read(into: &read, receipt)
+        guard hasEnded else { throw AppleRefusal(.postpone(.historyPending, until: afterPause(receipt))) }
+        let chain = try await run(Statements.chainFacts, (walk: walk, originalID: originalID))
+        // The customer may have bought since.
+        if chain.isEmpty, begunAt < receipt.receivedAt {
+            throw AppleRefusal(
+                .postpone(.historyPending, until: begunAt.addingTimeInterval(interval.inSeconds)))
+        }
+        return chain
+    }
+
     private var walk: Statements.Walk {
         Statements.Walk(appID: app.configuration.id, environment: environment.rawValue, customer: customer)
     }
@@ -115,7 +131,8 @@ struct HistoryWalk: Sendable {
     private func verified(_ page: HistoryPage) async throws(AppleRefusal) -> [Transaction] {
         var transactions: [Transaction] = []
         for jws in page.signedTransactions {
-            guard let signed = try? await app.verifier.transaction(jws), let transaction = Transaction(signed),
+            guard let signed = try? await app.verifier.transaction(jws),
+                let transaction = Transaction(signed, from: environment),
                 transaction.environment == environment.rawValue
             else { continue }
             transactions.append(transaction)

@@ -21,6 +21,15 @@ extension ReceiptVerifier {
         _ base64: String, of receipt: StoredReceipt, for app: AppServices
     ) async throws(AppleRefusal) -> Examination {
         if receipt.isTakenOver, !receipt.isOnTrust { return .finding(.receipt(.rejected(.takenOver))) }
+        // Not verified yet, it chooses among the app's own ids only.
+        let bundleID = app.identity.bundleIdAliases.isEmpty ? nil : (try? AppReceipt(unverified: base64))?.bundleId
+        return try await examineLegacy(base64, of: receipt, asking: app.speaking(for: bundleID))
+    }
+
+    /// - Parameter app: asks Apple by the bundle id that made the receipt.
+    private func examineLegacy(
+        _ base64: String, of receipt: StoredReceipt, asking app: AppServices
+    ) async throws(AppleRefusal) -> Examination {
         var refusals: [AppleRefusal] = []
         for strategy in app.policy.legacyReceipts {
             do throws(AppleRefusal) {
@@ -34,12 +43,7 @@ extension ReceiptVerifier {
                 case .local:
                     let reading = await read(base64, of: receipt, for: app)
                     let asked = refusals.last { $0.fate != .hold(.credentialsMissing) }
-                    if let asked, case .purchases(let listed, let environment) = reading,
-                        mayHideTokens(of: receipt, in: environment, for: app)
-                    {
-                        return try await judge(withoutAsking: listed, of: receipt, for: app, otherwise: asked)
-                    }
-                    return try await judge(reading, of: receipt, for: app)
+                    return try await judgeLocally(reading, of: receipt, for: app, after: asked)
                 }
             } catch {
                 refusals.append(error)
@@ -133,14 +137,27 @@ extension ReceiptVerifier {
             if let verified = answers.answer(about: receipt.id) {
                 return try await judgeAndKeep(verified, [], of: receipt, for: app)
             }
-            let (verified, calls) = try await appleGateway.ask(.verifyReceipt, for: app) { () throws(AppStoreFailure) in
-                let verified = try await client.verify(base64)
-                return (verified, verified.calls)
-            } proves: {
-                // Only receipts with subscriptions need the secret.
-                $0.latestReceiptInfo != nil
+            let shown = SharedAnswers.Proof(receipt)
+            switch sharedAnswers.leave(toAskAbout: shown, for: receipt.id) {
+            case .answer(let verified): return try await judgeAndKeep(verified, [], of: receipt, for: app)
+            case .wait: throw AppleRefusal(.postpone(.appleBudget, until: nil))
+            case .ask: break
             }
-            return try await judgeAndKeep(verified, calls, of: receipt, for: app)
+            let asked: (answer: VerifiedReceipt, calls: [ServiceCall])
+            do throws(AppleRefusal) {
+                asked = try await appleGateway.ask(.verifyReceipt, for: app) { () throws(AppStoreFailure) in
+                    let verified = try await client.verify(base64)
+                    return (verified, verified.calls)
+                } proves: {
+                    // Only receipts with subscriptions need the secret.
+                    $0.latestReceiptInfo != nil
+                }
+            } catch {
+                sharedAnswers.asked(about: shown, for: receipt.id, nil)
+                throw error
+            }
+            sharedAnswers.asked(about: shown, for: receipt.id, asked.answer)
+            return try await judgeAndKeep(asked.answer, asked.calls, of: receipt, for: app)
         } catch {
             if case .whole(let decision) = reading, decision == .rejected(.malformed),
                 try await isMalformedForGood(receipt, after: error.calls)
@@ -188,7 +205,11 @@ extension ReceiptVerifier {
     private func judge(
         _ verified: VerifiedReceipt, _ calls: [ServiceCall], of receipt: StoredReceipt, for app: AppServices
     ) async throws(AppleRefusal) -> Examination {
-        guard verified.bundleId == app.identity.bundleId else { return .finding(.receipt(.rejected(.wrongApp))) }
+        // Apple named no app that this program can read: unknown is not wrong.
+        guard let bundleID = verified.bundleId else {
+            return .retry(.appleAnswer, call: calls.last.map(Verdict.Call.init))
+        }
+        guard app.identity.admits(bundleID) else { return .finding(.receipt(.rejected(.wrongApp))) }
         guard app.identity.environments.contains(verified.environment) else {
             return .finding(.receipt(.rejected(.wrongEnvironment)))
         }
@@ -199,29 +220,64 @@ extension ReceiptVerifier {
         guard transactions.count == entries.count else {
             return .retry(.appleAnswer, call: calls.last.map(Verdict.Call.init))
         }
-        guard mayHideTokens(of: receipt, in: verified.environment, for: app) else {
+        guard
+            let hidden = Hidden(
+                transactions, in: verified.environment, for: app, mayHaveTokens: receipt.appHasOrders)
+        else {
             return try await decide(transactions, of: receipt, for: app)
         }
         return try await confirm(
-            transactions, in: verified.environment, of: receipt, for: app, butFor: [], isCurrent: true)
+            transactions, in: verified.environment, of: receipt, for: app, butFor: [], hidden: hidden, isCurrent: true)
     }
 
-    /// Whether a purchase that would be granted must wait for its signed transaction. A legacy receipt shows no token
-    /// (Ownership, note 2). The purchase waits if tokens may say whose it is, and Apple can be asked for them.
-    private func mayHideTokens(
-        of receipt: StoredReceipt, in environment: StoreEnvironment, for app: AppServices
-    ) -> Bool {
-        app.serverAPI != nil && app.lookUpOrder.contains(environment) && receipt.appHasOrders
+    /// What a legacy receipt does not show of its purchases, where Apple can be asked: a purchase that would be granted
+    /// waits for its signed transaction.
+    private enum Hidden {
+        /// Tokens, which may say whose a purchase is (Ownership, note 2).
+        case tokens
+        /// Whether another customer shares a purchase (row 0d).
+        case sharing
+
+        /// Nil: nothing that counts.
+        init?(
+            _ listed: [Transaction], in environment: StoreEnvironment, for app: AppServices, mayHaveTokens: Bool
+        ) {
+            guard app.serverAPI != nil, app.lookUpOrder.contains(environment) else { return nil }
+            if mayHaveTokens {
+                self = .tokens
+            } else if listed.contains(where: app.policy.mayBeShared) {
+                self = .sharing
+            } else {
+                return nil
+            }
+        }
+
+        func concerns(_ transaction: Transaction, of app: AppServices) -> Bool {
+            switch self {
+            case .tokens: true
+            case .sharing: app.policy.mayBeShared(transaction)
+            }
+        }
     }
 
-    /// Decides without a call.
+    /// Decides by the receipt itself.
     ///
-    /// - Throws: `refusal`, the answer of the service before, where a purchase would be granted and needs a call.
-    private func judge(
-        withoutAsking listed: [Transaction], of receipt: StoredReceipt, for app: AppServices,
-        otherwise refusal: AppleRefusal
+    /// Behind a service that could not answer nothing is asked. Where none was asked, the Server API is asked only
+    /// about purchases that may be shared: whoever copies a purchase of the family would get its goods once more.
+    ///
+    /// - Parameter refusal: of the service that was asked before.
+    /// - Throws: `refusal`, where a purchase would be granted and needs a call.
+    private func judgeLocally(
+        _ reading: LocalReading, of receipt: StoredReceipt, for app: AppServices, after refusal: AppleRefusal?
     ) async throws(AppleRefusal) -> Examination {
-        let (plan, _, judge) = try await plan(listed, of: receipt, for: app)
+        guard case .purchases(let listed, let environment) = reading,
+            let hidden = Hidden(
+                listed, in: environment, for: app, mayHaveTokens: refusal != nil && receipt.appHasOrders)
+        else { return try await judge(reading, of: receipt, for: app) }
+        guard let refusal else {
+            return try await confirm(listed, in: environment, of: receipt, for: app, butFor: nil, hidden: hidden)
+        }
+        let (plan, _, judge) = try await plan(listed, of: receipt, for: app, hidden)
         guard plan.asked.isEmpty else { throw refusal }
         return .finding(.transactions(judge.settled(plan.judged)))
     }
@@ -290,23 +346,25 @@ extension ReceiptVerifier {
         _ question: TransactionReceipt, of receipt: StoredReceipt, for app: AppServices
     ) async throws(AppleRefusal) -> Examination {
         guard receipt.isVouched else { throw AppleRefusal(.hold(.possessionMissing)) }
-        let environment =
-            question.environment == StoreEnvironment.sandbox.rawValue ? StoreEnvironment.sandbox : .production
-        guard app.lookUpOrder.contains(environment) else { return .finding(.receipt(.rejected(.wrongEnvironment))) }
+        // A receipt that names no environment is of production, or too old to name one (F23).
+        let environments = app.lookUpOrder.filter { question.environment == nil || question.environment == $0.rawValue }
+        guard !environments.isEmpty else { return .finding(.receipt(.rejected(.wrongEnvironment))) }
         if try needsReroute(receipt, for: .serverApi, of: app) { return .reroute }
-        return try await answer(question.transactionId, of: receipt, for: app, in: [environment])
+        return try await answer(question.transactionId, of: receipt, for: app, in: environments)
     }
 
     /// Asks Apple about those purchases of a verified receipt that would be granted and are not known well enough. A
     /// purchase that can be granted is granted at once, whatever the receipt's other purchases wait for.
     ///
-    /// - Parameter isCurrent: whether the list is Apple's answer of now, not of the day the receipt was made. A
-    ///   purchase that the Server API never finds is then judged by the list.
+    /// - Parameters:
+    ///   - hidden: what Apple is asked for; nil: everything, because the list is old.
+    ///   - isCurrent: whether the list is Apple's answer of now, not of the day the receipt was made. A purchase that
+    ///     the Server API never finds is then judged by the list.
     private func confirm(
         _ listed: [Transaction], in environment: StoreEnvironment, of receipt: StoredReceipt, for app: AppServices,
-        butFor ids: Set<String>?, isCurrent: Bool = false
+        butFor ids: Set<String>?, hidden: Hidden? = nil, isCurrent: Bool = false
     ) async throws(AppleRefusal) -> Examination {
-        let (plan, purchases, judge) = try await plan(listed, of: receipt, for: app)
+        let (plan, purchases, judge) = try await plan(listed, of: receipt, for: app, hidden)
         guard !plan.asked.isEmpty else { return .finding(.transactions(judge.settled(plan.judged))) }
         if try needsReroute(receipt, for: .serverApi, of: app, plan) { return .reroute }
 
@@ -345,11 +403,13 @@ extension ReceiptVerifier {
 
     /// The questions to Apple, from what is known of the listed purchases and of their owners.
     private func plan(
-        _ listed: [Transaction], of receipt: StoredReceipt, for app: AppServices
+        _ listed: [Transaction], of receipt: StoredReceipt, for app: AppServices, _ hidden: Hidden? = nil
     ) async throws(AppleRefusal) -> (plan: ReceiptPlan, purchases: [ListedPurchase], judge: Judge) {
         let purchases = try await known(listed, of: receipt)
         let judge = try await judge(of: purchases.map(\.current), in: receipt, for: app)
-        let plan = ReceiptPlan(purchases, named: receipt.transactionID, judge: judge, freshFor: Self.staleAfter)
+        let plan = ReceiptPlan(purchases, named: receipt.transactionID, judge: judge, freshFor: Self.staleAfter) {
+            hidden?.concerns($0, of: app) ?? true
+        }
         return (plan, purchases, judge)
     }
 

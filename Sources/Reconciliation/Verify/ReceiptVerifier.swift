@@ -45,6 +45,7 @@ package struct ReceiptVerifier: Sendable {
     let ledger: Ledger
     let schedule: RetrySchedule
     let answers = VerifyReceiptCache()
+    let sharedAnswers = SharedAnswers()
     let installations = InstallationRegister()
 
     package init(appleGateway: AppleGateway, ledger: Ledger, schedule: RetrySchedule) {
@@ -93,26 +94,63 @@ package struct ReceiptVerifier: Sendable {
             signed = try await app.verifier.transaction(jws)
         } catch {
             if error.isRetryable { return .retry(Reason(error.reason), call: nil) }
+            // Apple signed it. A field that this program cannot read proves nothing against the purchase (F15).
+            if error.isGenuine { return .retry(.appleAnswer, call: nil) }
             return .finding(.receipt(.rejected(Reason(error.reason))))
         }
         if let signedAt = signed.signedDate, signedAt.timeIntervalSince(receipt.readAt) > Self.clockAheadMax {
             return .retry(.clockAhead, call: nil)
         }
-        guard let transaction = Transaction(signed) else { return .finding(.receipt(.rejected(.malformed))) }
+        // The build that sold it is the build about which Apple is asked.
+        let build = app.speaking(for: signed.bundleId)
+        guard signed.environment != nil else { return try await examineUnplaced(signed, of: receipt, for: build) }
+        guard let transaction = Transaction(signed) else { return .retry(.appleAnswer, call: nil) }
+        return try await examine(transaction, signed, of: receipt, for: build)
+    }
+
+    /// - Parameter app: asks Apple by the bundle id that sold the transaction.
+    private func examine(
+        _ transaction: Transaction, _ signed: SignedTransaction, of receipt: StoredReceipt, for app: AppServices
+    ) async throws(AppleRefusal) -> Examination {
         let judge = try await judge(of: [transaction], in: receipt, for: app)
-        let entry = judge.judge(transaction)
-        let isAsked =
-            if case .grant(_, let source) = entry.decision {
-                needsConfirmation(signed, by: source, of: receipt, for: app)
-            } else {
-                receipt.isOnTrust && entry.decision.leavesTrustOpen
-            }
+        var entry = judge.judge(transaction)
+        let isAsked: Bool
+        if case .grant(_, let source) = entry.decision {
+            isAsked = needsConfirmation(signed, by: source, of: receipt, for: app)
+            if !isAsked, !isFresh(signed.signedDate, by: source, of: receipt) { entry = entry.noting(.appleUnasked) }
+        } else {
+            isAsked = receipt.isOnTrust && entry.decision.leavesTrustOpen
+        }
         guard isAsked else { return .finding(.transactions([entry])) }
         if let known = try await known(entry, of: receipt, by: judge, for: app) {
             return .finding(.transactions([known]))
         }
         guard receipt.lane == .apple else { return .reroute }
         return try await confirm(entry, of: receipt, for: app)
+    }
+
+    /// Examines a signed transaction that names no environment (F23). Unknown is not wrong, and is not Production
+    /// either: Apple is asked, production first, and the host that knows the purchase is its environment.
+    ///
+    /// - Throws: a hold, without credentials.
+    private func examineUnplaced(
+        _ signed: SignedTransaction, of receipt: StoredReceipt, for app: AppServices
+    ) async throws(AppleRefusal) -> Examination {
+        guard app.serverAPI != nil else { throw AppleRefusal(.hold(.credentialsMissing)) }
+        guard receipt.lane == .apple else { return .reroute }
+        let found: Transaction
+        do throws(AppleRefusal) {
+            found = try await lookUp(
+                signed.transactionId, lane: appleGateway.lane(of: receipt), for: app, in: [.production, .sandbox])
+        } catch {
+            guard case .reject(.invalidTransactionID) = error.fate else { throw error }
+            throw AppleRefusal(.retry(.appleAnswer), calls: error.calls)
+        }
+        let place = StoreEnvironment(rawValue: found.environment)
+        guard let confirmed = Transaction(signed, from: place)?.updated(by: found) else {
+            return .retry(.appleAnswer, call: nil)
+        }
+        return try await decide([confirmed], of: receipt, for: app)
     }
 
     private func needsConfirmation(
@@ -222,15 +260,19 @@ package struct ReceiptVerifier: Sendable {
 
     // MARK: Questions
 
-    /// Judges Apple's answer about an id for which somebody vouches.
+    /// Judges Apple's answer about an id for which somebody vouches. If Apple does not know the id, the history of the
+    /// named `originalTransactionId` answers.
     func answer(
         _ id: String, of receipt: StoredReceipt, for app: AppServices, in environments: [StoreEnvironment]
     ) async throws(AppleRefusal) -> Examination {
         do throws(AppleRefusal) {
-            let found = try await lookUp(id, lane: appleGateway.lane(of: receipt), for: app, in: environments)
+            let found = try await lookUpInAnyBuild(id, lane: appleGateway.lane(of: receipt), for: app, in: environments)
             return try await decide([found], of: receipt, for: app)
         } catch {
-            if case .retry(.notFoundYet) = error.fate, isNotFoundForGood(receipt, after: error.calls) {
+            guard error.isUnknownID else { throw error }
+            let found = try await history(of: receipt, askedFor: id, for: app, in: environments)
+            guard found.isEmpty else { return try await decide(found, of: receipt, for: app) }
+            if case .retry = error.fate, isNotFoundForGood(receipt, after: error.calls) {
                 return .finding(.receipt(.rejected(.notFound)))
             }
             throw error
@@ -247,19 +289,40 @@ package struct ReceiptVerifier: Sendable {
             && receipt.attempt + 1 >= Self.notFoundAttemptsMin
     }
 
+    /// As ``lookUp(_:lane:for:in:)``, for an id of which nothing tells the bundle id that sold it: the app's own is asked
+    /// first, and then the aliases, for as long as Apple finds nothing.
+    private func lookUpInAnyBuild(
+        _ id: String, lane: CallLane, for app: AppServices, in environments: [StoreEnvironment]
+    ) async throws(AppleRefusal) -> Transaction {
+        do throws(AppleRefusal) {
+            return try await lookUp(id, lane: lane, for: app, in: environments)
+        } catch {
+            for build in app.otherBuilds where error.fate == .retry(.notFoundYet) {
+                if let found = try? await lookUp(id, lane: lane, for: build, in: environments) { return found }
+            }
+            throw error
+        }
+    }
+
     /// Apple's current data on a transaction, verified like any other.
+    ///
+    /// - Throws: `wrong_environment` if the environment that knows it is not served.
     func lookUp(
         _ id: String, lane: CallLane, for app: AppServices, in environments: [StoreEnvironment]
     ) async throws(AppleRefusal) -> Transaction {
         guard let client = appleGateway.serverAPI(of: app, lane: lane) else {
             throw AppleRefusal(.hold(.credentialsMissing))
         }
-        let (jws, calls) = try await appleGateway.ask(.serverApi, for: app) { () throws(AppStoreFailure) in
+        let (info, calls) = try await appleGateway.ask(.serverApi, for: app) { () throws(AppStoreFailure) in
             let info = try await client.transactionInfo(id, in: environments)
-            return (info.value, info.calls)
+            return (info, info.calls)
+        }
+        guard app.identity.environments.contains(info.environment) else {
+            throw AppleRefusal(.reject(.wrongEnvironment), calls: calls)
         }
         do throws(VerificationFailure) {
-            guard let transaction = Transaction(try await app.verifier.transaction(jws)),
+            let signed = try await app.verifier.transaction(info.value)
+            guard let transaction = Transaction(signed, from: info.environment),
                 transaction.id == id || transaction.originalID == id
             else { throw VerificationFailure(.malformed) }
             return transaction

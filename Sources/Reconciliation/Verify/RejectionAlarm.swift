@@ -20,9 +20,10 @@ final class RejectionAlarm: Sendable {
 
     private let windows = Mutex<[Key: Window]>([:])
 
-    /// The setting that the operator should look at first; nil for a reason that no setting causes.
-    static func setting(_ reason: Reason) -> String? {
+    /// What the operator should look at first; nil for a reason that is no mistake of ours.
+    static func cause(_ reason: Reason) -> String? {
         switch reason {
+        case .malformed: "the app's latest release"
         case .wrongApp: "bundleId"
         case .wrongEnvironment: "environments"
         case .untrustedRoot: "rootCertificates"

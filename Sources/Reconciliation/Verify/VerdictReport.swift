@@ -36,6 +36,7 @@ struct VerdictReport: Sendable {
         }
         metrics.count(app: verdict.appID, state: settlement.state, reason: reason)
         if receipt.state != .held { reportUnknownRevocations(verdict) }
+        if receipt.state == .received { verdict.countTokens() }
         if settlement.tellsDispute {
             security.note(
                 .disputed(appID: verdict.appID), receipt: receipt.id, app: receipt.appID, user: receipt.userID)
@@ -54,13 +55,20 @@ struct VerdictReport: Sendable {
             grantTimes.record(
                 .seconds(settlement.age), app: verdict.appID, environment: environment, lane: receipt.lane)
         }
-        guard let reason, let setting = RejectionAlarm.setting(reason), alarm.record(verdict.appID, reason)
+        guard let reason, let cause = RejectionAlarm.cause(reason), alarm.record(verdict.appID, reason)
         else { return }
         logger.error(
             "many receipts fail in a way that is our mistake as often as an attack",
             metadata: [
-                "app.id": "\(verdict.appID)", "receipt.reason": "\(reason.rawValue)", "configuration.key": "\(setting)",
+                "app.id": "\(verdict.appID)", "receipt.reason": "\(reason.rawValue)", "first.look": "\(cause)",
             ])
+    }
+
+    /// Tells the security log of a purchase that very many users show.
+    func note(sharedPurchase id: String, users: Int, of receipt: StoredReceipt) {
+        security.note(
+            .purchaseShared, receipt: receipt.id, app: receipt.appID, user: receipt.userID,
+            ["transaction.id": "\(id)", "users": "\(users)"])
     }
 
     /// Logs revocations for an unknown reason, once for each receipt: a held receipt comes back from time to time, and

@@ -20,6 +20,14 @@ struct VerdictWriter: Sendable {
     let receiptVerifier: ReceiptVerifier
     let workQueue: WorkQueue
     let report: VerdictReport
+    private let sharedPurchases = SharedPurchases()
+
+    init(ledger: Ledger, receiptVerifier: ReceiptVerifier, workQueue: WorkQueue, report: VerdictReport) {
+        self.ledger = ledger
+        self.receiptVerifier = receiptVerifier
+        self.workQueue = workQueue
+        self.report = report
+    }
 
     /// Writes a finding as a verdict. Nil: it is moot, because the row has ended, or its posts say something else now.
     ///
@@ -55,6 +63,7 @@ struct VerdictWriter: Sendable {
             let settlement = try await ledger.patiently { () throws(LedgerError) in try await ledger.settle(verdict) }
             if let settlement {
                 report.note(verdict, settlement, of: receipt)
+                await reportShared(settlement, of: receipt)
                 if let app, finding.waitsForConfiguration { try await wakeIfStale(receipt, app) }
                 return settlement
             }
@@ -85,8 +94,21 @@ struct VerdictWriter: Sendable {
             dueIn: dueIn ?? ledger.schedule.heldDelay(of: receipt, finding), call: call)
         verdict.lines = receipt.lines
         verdict.places = app?.policy.places(for: finding, posterID: receipt.userID) ?? []
+        if case .receipt(.rejected(.wrongApp)) = finding {
+            verdict.variantBundleID = app?.identity.variant(in: receipt.proof)
+        }
         verdict.appleUpdates = app?.policy.appleUpdates(of: finding, claim: verdict.claim) ?? []
         return verdict
+    }
+
+    /// Notes a purchase that very many users show. Nothing waits for the count, and a count that fails is not repeated.
+    private func reportShared(_ settlement: Settlement, of receipt: StoredReceipt) async {
+        for id in settlement.ownedByAnother where sharedPurchases.record(id) {
+            guard let users = try? await ledger.run(Statements.usersShowing, id).first,
+                users >= SharedPurchases.usersMin
+            else { continue }
+            report.note(sharedPurchase: id, users: users, of: receipt)
+        }
     }
 
     /// Wakes the row if its configuration has changed: another process may have taken a new configuration and woken

@@ -53,7 +53,7 @@ package struct AnswerMiddleware: RouterMiddleware {
         } catch let broken as RequestBroken {
             throw broken.cause
         } catch {
-            let problem = answer(error, requestID)
+            let problem = answer(error, requestID).to(request.method)
             if let event = problem.securityEvent { security?.note(event, by: requester) }
             response = problem.response
         }
@@ -63,7 +63,9 @@ package struct AnswerMiddleware: RouterMiddleware {
         response.headers[.xContentTypeOptions] = "nosniff"
         response.headers[.requestID] = requestID
         response.headers[.traceparent] = trace?.traceparent
-        if health.isDraining || connections.isCrowded || Self.leavesMuchUnread(request, response.status) {
+        if health.isDraining || connections.isCrowded
+            || Self.leavesMuchUnread(request, response.status, requester)
+        {
             response.headers[.connection] = "close"
             response.body = response.body.closing(context.channel)
         }
@@ -81,14 +83,16 @@ package struct AnswerMiddleware: RouterMiddleware {
         guard expectation.lowercased() == "100-continue" else { throw .unknownExpectation }
     }
 
-    /// Whether much of a refused request's body is unread. The server reads a body to its end before the next request,
-    /// which must not happen if the body may have no end.
-    private static func leavesMuchUnread(_ request: Request, _ status: HTTPResponse.Status) -> Bool {
+    /// Whether much of the request's body is unread. The server reads a body to its end before the next request, which
+    /// must not happen if the body may have no end.
+    private static func leavesMuchUnread(
+        _ request: Request, _ status: HTTPResponse.Status, _ requester: Requester
+    ) -> Bool {
         if status == .contentTooLarge || status == .requestTimeout { return true }
-        guard status.code >= 400 else { return false }
         // A client that was not asked for its body may leave the body out; the server would then read the next head as
         // the body.
-        if request.headers[.expect] != nil { return true }
+        if request.headers[.expect] != nil, !requester.wasAskedForBody || status.code >= 400 { return true }
+        guard status.code >= 400 else { return false }
         return request.headers[.transferEncoding] != nil
             || request.headers[.contentLength].flatMap { Int($0) } ?? 0 > unreadBytesMax
     }
@@ -165,29 +169,6 @@ extension ResponseBody {
             try await body.write(writer)
             channel.close(mode: .output, promise: nil)
             channel.eventLoop.scheduleTask(in: Self.linger) { channel.close(promise: nil) }
-        }
-    }
-}
-
-/// Where routes are entered: a router, or a list that is compared with deploy/openapi.yaml.
-package protocol RouteTable {
-    /// Adds a path with every method that it serves.
-    func serve(
-        _ path: RouterPath,
-        _ handlers: [HTTPRequest.Method: @Sendable (Request, HTTPContext) async throws -> Response])
-}
-
-extension Router: RouteTable where Context == HTTPContext {
-    /// Adds a path. Other methods than these are answered 405 with `Allow`, never 404.
-    package func serve(
-        _ path: RouterPath,
-        _ handlers: [HTTPRequest.Method: @Sendable (Request, HTTPContext) async throws -> Response]
-    ) {
-        let served = Array(handlers.keys) + (handlers[.get] == nil ? [] : [HTTPRequest.Method.head])
-        for (method, handler) in handlers { on(path, method: method, use: handler) }
-        let common: [HTTPRequest.Method] = [.get, .head, .post, .put, .patch, .delete, .options, .trace]
-        for method in common where !served.contains(method) {
-            on(path, method: method) { _, _ -> Response in throw Problem.methodNotAllowed(served) }
         }
     }
 }

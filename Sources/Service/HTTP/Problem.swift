@@ -89,6 +89,16 @@ extension Problem {
         Problem(.badRequest, .badParameter, "must be \(wanted)", field: name)
     }
 
+    /// - Parameter known: the names of the parameters that the request may have.
+    static func unknownParameter(_ name: String, known: [String]) -> Problem {
+        Problem(
+            .badRequest, .badParameter,
+            known.isEmpty
+                ? "is unknown: this request has no query parameters"
+                : "is unknown: this request has \(known.joined(separator: ", "))",
+            field: name)
+    }
+
     package static func incomplete(_ code: Code, _ detail: String, field: String? = nil) -> Problem {
         Problem(.unprocessableContent, code, detail, field: field)
     }
@@ -150,8 +160,23 @@ extension Problem {
     }
 
     package static func bodyTooLarge(bytesMax: Int) -> Problem {
-        Problem(.contentTooLarge, .bodyTooLarge, "the body is larger than \(bytesMax) bytes")
+        Problem(
+            .contentTooLarge, .bodyTooLarge, "the body is larger than \(bytesMax) bytes", field: "body",
+            limit: .bodyBytes)
     }
+
+    /// A body that is no JSON, and whose type says so. `Accept` names the type that is taken (RFC 9110, 12.5.1).
+    package static let unsupportedMediaType = Problem(
+        .unsupportedMediaType, .unsupportedMediaType, "send a JSON object in UTF-8 as application/json",
+        field: "Content-Type", headers: [.accept: "application/json"])
+
+    /// `Accept-Encoding` names the codings that are taken (RFC 9110, 15.5.16).
+    package static let unsupportedEncoding = Problem(
+        .unsupportedMediaType, .unsupportedEncoding, "send the body as it is, or in one of gzip and deflate",
+        field: "Content-Encoding", headers: [.acceptEncoding: "gzip, deflate"])
+
+    package static let badEncoding = Problem(
+        .badRequest, .badEncoding, "the body cannot be inflated; send it as it is", field: "Content-Encoding")
 
     package static let bodyCut = Problem(.badRequest, .bodyCut, "the body ended before its announced length")
 
@@ -214,6 +239,14 @@ extension Problem {
         Problem(
             .serviceUnavailable, .unavailable, "nothing was stored; send it again", limit: limit,
             headers: [.retryAfter: retryAfter])
+    }
+
+    /// The problem as a request of this method reads it: a request that only reads has nothing to store.
+    func to(_ method: HTTPRequest.Method) -> Problem {
+        guard code == .unavailable, method == .get || method == .head else { return self }
+        return Problem(
+            status, code, "it could not be read now; ask again", field: field, limit: limit, refusal: refusal,
+            headers: headers)
     }
 
     /// Seconds; another random number each time.

@@ -30,6 +30,7 @@ package final class Requester: Sendable {
     private let channel: any Channel
     private let known = Mutex<Identity?>(nil)
     private let reached = Mutex<Limit?>(nil)
+    private let asked = Atomic<Bool>(false)
 
     init(requestID: String, route: EndpointPath, channel: any Channel) {
         self.requestID = requestID
@@ -44,6 +45,11 @@ package final class Requester: Sendable {
 
     /// A limit that was reached although the request is answered.
     var limit: Limit? { reached.withLock { $0 } }
+
+    /// Whether the client was asked for the body that it waits to send (`Expect: 100-continue`).
+    var wasAskedForBody: Bool { asked.load(ordering: .relaxed) }
+
+    func askForBody() { asked.store(true, ordering: .relaxed) }
 
     package func reached(_ limit: Limit) { reached.withLock { $0 = limit } }
 

@@ -86,10 +86,12 @@ package final class SecurityLog: Sendable {
     }
 
     /// Notes an event that a worker found in a receipt.
-    package func note(_ event: SecurityEvent, receipt: UUID, app: String, user: String?) {
+    package func note(
+        _ event: SecurityEvent, receipt: UUID, app: String, user: String?, _ more: Logger.Metadata = [:]
+    ) {
         var metadata = LogKeys.receipt(receipt)
         metadata["app.id"] = "\(app)"
-        note(event, user: user, metadata)
+        note(event, user: user, metadata.merging(more) { $1 })
     }
 
     /// Notes the events of one request, with a line for each kind.
@@ -109,7 +111,7 @@ package final class SecurityLog: Sendable {
 
     private func counter(_ key: Key) -> Counter {
         switch key.event {
-        case .refused, .proofRefused, .tokenShared, .merged, .configuration:
+        case .refused, .proofRefused, .tokenShared, .purchaseShared, .merged, .configuration:
             Counter(
                 label: "makegood_security_events_total",
                 dimensions: [("event", key.event.name), ("reason", key.event.reason ?? ""), ("caller", key.caller)],
@@ -132,6 +134,8 @@ package enum SecurityEvent: Sendable, Hashable {
     case disputed(appID: String)
     /// A token that nobody registered came with purchases of two users.
     case tokenShared
+    /// One purchase that very many users show: its proof is passed around.
+    case purchaseShared
     /// A proof that is not Apple's, or not of this app (``Reason/isForgery``).
     case proofRefused(Reason)
     /// An account became part of another one.
@@ -148,6 +152,7 @@ package enum SecurityEvent: Sendable, Hashable {
         case .limit: "limit.reached"
         case .disputed: "ownership.disputed"
         case .tokenShared: "token.shared"
+        case .purchaseShared: "purchase.shared"
         case .proofRefused: "proof.refused"
         case .merged: "users.merged"
         case .configuration: "configuration.reloaded"
@@ -167,7 +172,7 @@ package enum SecurityEvent: Sendable, Hashable {
         case .limit(let limit): limit.rawValue
         case .proofRefused(let reason): reason.rawValue
         case .configuration(let isTaken): isTaken ? "taken" : "refused"
-        case .disputed, .tokenShared, .merged: nil
+        case .disputed, .tokenShared, .purchaseShared, .merged: nil
         }
     }
 }

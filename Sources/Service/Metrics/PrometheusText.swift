@@ -22,6 +22,7 @@ struct PrometheusText {
     private(set) var output = ""
 
     mutating func begin(_ name: String, _ kind: PrometheusSeries.Kind) {
+        if let help = MetricHelp.texts[name] { output += "# HELP \(name) \(help)\n" }
         output += "# TYPE \(name) \(kind.word)\n"
     }
 

@@ -21,11 +21,12 @@ package struct OperationsRoutes: Sendable {
 
     /// - Parameter isInside: false: there is no `/metrics`, and `/health/ready` says `status` alone.
     package func add(to router: some RouteTable, isInside: Bool = true) {
-        router.serve("/health/live", [.get: { _, _ in Response(json: .object([.init("status", .string("live"))])) }])
+        router.serve(
+            "/health/live", [.get: Endpoint { _, _ in Response(json: .object([.init("status", .string("live"))])) }])
         router.serve(
             "/health/ready",
             [
-                .get: { _, _ in
+                .get: Endpoint { _, _ in
                     let report = health.report
                     let json = isInside ? report.json : report.outsideJSON
                     guard !report.isReady else { return Response(json: json) }
@@ -39,7 +40,7 @@ package struct OperationsRoutes: Sendable {
         router.serve(
             "/metrics",
             [
-                .get: { _, _ in
+                .get: Endpoint { _, _ in
                     Response(
                         status: .ok, headers: [.contentType: PrometheusRegistry.contentType],
                         body: .init(byteBuffer: ByteBuffer(string: registry.text)))

@@ -37,8 +37,8 @@ import Testing
             #expect(claims["iss"] == .string("issuer"))
             #expect(claims["aud"] == .string("appstoreconnect-v1"))
             #expect(claims["bid"] == .string("com.example.game"))
-            let issued = try #require(try claims.int("iat"))
-            let expires = try #require(try claims.int("exp"))
+            let issued = try #require(AppleFields(claims).int("iat"))
+            let expires = try #require(AppleFields(claims).int("exp"))
             // The token must be valid for Apple's clock, up to 5 minutes behind ours, and up to 15 ahead at the end of
             // its use.
             #expect(issued == 1_780_000_000 - 5 * 60)

@@ -53,6 +53,13 @@ import Testing
             #expect(rest == ["f-2"])
             let (both, _, _) = try await Self.page(intake, after: "0-0", key: IntakeFixture.bothAppsKey)
             #expect(both == ["f-1", "f-2"])
+            // A place that was never given would be silent for ever.
+            let place = try #require(next.split(separator: "-").first.flatMap { Int($0) })
+            for beyond in ["\(place + 1_000_000_000)-0", "\(Int.max)-0"] {
+                let refused = try await intake.get(
+                    "/v1/events?after=\(beyond)&wait=20", key: IntakeFixture.backendKey)
+                #expect(refused.status == 400 && refused["field"] == .string("after"), "\(refused.text)")
+            }
             #expect(try await intake.get("/v1/events").status == 403)
             #expect(try await intake.get("/v1/events", key: nil).status == 401)
         }

@@ -2,6 +2,7 @@ import Foundation
 import HTTPTypes
 import Hummingbird
 import Purchases
+import Support
 import TestRandom
 import Testing
 
@@ -122,16 +123,38 @@ import Testing
     @Test("The whole document")
     func document() throws {
         let view = Self.view(.granted, [try Self.transaction("2000", "granted", isOwn: true)])
+        let credited = PlayerSentence(.granted, nil).json.text
         #expect(
             ReceiptAnswer(view, finishing: .held, ignored: ["zone"]).json.text
                 == #"{"id":"00000000-0000-8000-8000-000000000001","state":"granted","safeToFinish":true,"#
                 + #""receivedAt":"2026-03-01T00:00:00.250Z","transactions":[{"transactionId":"2000","#
                 + #""originalTransactionId":"2000","productId":"com.example.game.coins6","quantity":1,"#
                 + #""environment":"Sandbox","purchasedAt":"2026-03-01T00:00:00.000Z","state":"granted","#
-                + #""safeToFinish":true,"owner":"you","goods":[{"item":"coins","amount":6000}]}],"ignored":["zone"]}"#)
+                + #""safeToFinish":true,"owner":"you","goods":[{"item":"coins","amount":6000}],"#
+                + #""sentence":\#(credited)}],"sentence":\#(credited),"ignored":["zone"]}"#)
         let open = ReceiptAnswer(Self.view(.received), finishing: .held).json
         #expect(open["nextAttemptAt"] == .string("2026-03-01T00:00:10.000Z"))
     }
+
+    @Test("An id of StoreKit's tests is shown as the app knows it; an old proof that nobody asked about says so")
+    func shownID() throws {
+        let stored = try JSONDecoder().decode(
+            ReceiptView.TransactionView.self,
+            from: Data(
+                (#"{"transactionId":"Xcode/0","originalTransactionId":"Xcode/0","productId":"p","quantity":1,"#
+                    + #""environment":"Xcode","state":"granted","isOwn":true,"appleAsked":false}"#).utf8))
+        let open = try Self.transaction("1", "open")
+        let answer = ReceiptAnswer(Self.view(.granted, named: "0", [stored, open]), finishing: .held)
+        #expect(answer.safeToFinish, "the named one")
+        guard case .array(let list)? = answer.json["transactions"] else { throw Unexpected() }
+        #expect(
+            list.first?.text
+                == #"{"transactionId":"0","originalTransactionId":"0","productId":"p","quantity":1,"#
+                + #""environment":"Xcode","state":"granted","appleAsked":false,"safeToFinish":true,"owner":"you"}"#)
+        #expect(list.last?["appleAsked"] == nil)
+    }
+
+    private struct Unexpected: Error {}
 
     @Test("Who only knows an id gets no hint, and another's grant shows no goods")
     func hints() throws {
@@ -139,7 +162,8 @@ import Testing
         guard case .array(let asked)? = ReceiptAnswer(question, finishing: .held).json["transactions"] else { return }
         #expect(
             asked.first?.text
-                == #"{"transactionId":"1","state":"held","reason":"possession_missing","safeToFinish":false}"#)
+                == #"{"transactionId":"1","state":"held","reason":"possession_missing","safeToFinish":false,"#
+                + #""sentence":\#(PlayerSentence(.held, .possessionMissing).json.text)}"#)
         let foreign = Self.view(
             .alreadyGranted,
             [try Self.transaction("1", "already_granted", reason: "owned_by_another_user", isOwn: false)])

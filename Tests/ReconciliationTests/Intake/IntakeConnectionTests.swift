@@ -41,9 +41,9 @@ import Testing
     @Test("What is only announced takes nothing from others")
     func announced() async throws {
         try await RunningIntake.run { intake in
-            // 280 MB, more than all bodies together may have.
-            let head = Self.head("/v1/receipts/batch", bytes: 4_000_000)
-            _ = try await Self.beside(70, head + "{", intake) {
+            // 640 MB, more than all bodies together may have.
+            let head = Self.head("/v1/receipts/batch", bytes: 8_000_000)
+            _ = try await Self.beside(80, head + "{", intake) {
                 for _ in 0..<5 {
                     let answer = try await intake.post(Self.good)
                     #expect(answer.status == 202)
@@ -123,7 +123,7 @@ import Testing
     }
 
     @Test(
-        "Expect: 100-continue is answered before the body, once for each request",
+        "F19: Expect: 100-continue is answered before the body, once for each request",
         arguments: ["100-continue", "100-Continue"])
     func expectation(word: String) async throws {
         try await RunningIntake.run { intake in
@@ -138,7 +138,7 @@ import Testing
         }
     }
 
-    @Test("A body that is not wanted is not asked for, and the connection ends")
+    @Test("F19: a body that is not wanted is not asked for, and the connection ends")
     func notExpected() async throws {
         try await RunningIntake.run { intake in
             for (head, status) in [
@@ -146,6 +146,11 @@ import Testing
                 (Self.head(key: IntakeFixture.backendKey, bytes: 100, "Expect: 100-continue\r\n"), 403),
                 (Self.head(bytes: 100_000_000, "Expect: 100-continue\r\n"), 413),
                 (Self.head(bytes: 100, "Expect: tea\r\n"), 417),
+                (Self.head(bytes: 100, "Expect: 100-continue\r\nContent-Encoding: br\r\n"), 415),
+                (Self.head("/v1/nothing", bytes: 100, "Expect: 100-continue\r\n"), 404),
+                (Self.head("/v1/events", bytes: 100, "Expect: 100-continue\r\n"), 405),
+                // The route reads no body, so the client is not asked for one.
+                (Self.head("/v1/users/u-expect/token", bytes: 100, "Expect: 100-continue\r\n"), 201),
             ] {
                 let text = try await RawConnection.exchange(intake.port, head)
                 #expect(text.hasPrefix("HTTP/1.1 \(status)"), "\(text.prefix(60))")

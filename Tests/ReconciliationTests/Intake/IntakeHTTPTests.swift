@@ -4,6 +4,7 @@ import Encoding
 import Foundation
 import Purchases
 import Service
+import Support
 import TestServers
 import Testing
 
@@ -131,7 +132,7 @@ import Testing
             ("wrong", #"{"userId":"u1","receipt":"QUJD"}"#, 401, "unauthenticated"),
             (IntakeFixture.supportKey, #"{"userId":"u1","receipt":"QUJD"}"#, 403, "missing_scope"),
             (IntakeFixture.key, "{", 400, "not_json"),
-            (IntakeFixture.key, #"{"userId":7,"receipt":"QUJD"}"#, 400, "wrong_type"),
+            (IntakeFixture.key, #"{"userId":7.5,"receipt":"QUJD"}"#, 400, "wrong_type"),
             (IntakeFixture.key, #"{"userId":"u1","receipt":"Q"}"#, 400, "not_base64"),
             (IntakeFixture.key, #"{"userId":"u1","signedTransaction":"a"}"#, 400, "not_jws"),
             (IntakeFixture.key, #"{"userId":"u1"}"#, 422, "no_proof"),
@@ -308,7 +309,9 @@ import Testing
                     == #"{"transactionId":"t-1","originalTransactionId":"t-1","productId":"com.example.game.coins6","#
                     + #""quantity":1,"environment":"Sandbox","purchasedAt":"2026-03-01T00:00:00.000Z","#
                     + #""state":"granted","safeToFinish":true,"owner":"you","#
-                    + #""goods":[{"item":"coins","amount":6000}]}"#)
+                    + #""goods":[{"item":"coins","amount":6000}],"#
+                    + #""orderNumber":"\#(OrderID.ofPurchase("t-1", of: "game").text)","#
+                    + #""sentence":\#(PlayerSentence(.granted, nil).json.text)}"#)
         }
     }
 

@@ -57,11 +57,19 @@ import Testing
             "", " ", "{", "}", "{}{}", "{} x", "nul", "tru", "NaN", "Infinity", "'a'", "{a:1}", #"{"a"}"#, #"{"a":}"#,
             #"{"a":1,}"#, "[1,]", "[1 2]", "01", "+1", "1.", ".5", "1e", "1e+", "-", "0x10", #""a"#, #""\x""#,
             #""\u12"#,
-            #""\u123g""#, "\"\t\"", #""\ud800""#, #""\ud800\u0041""#, #""\udc00""#, "\u{FEFF}{}", "// c\n{}",
+            #""\u123g""#, "\"\t\"", #""\ud800""#, #""\ud800\u0041""#, #""\udc00""#, "\u{FEFF}\u{FEFF}{}", "{\u{FEFF}}",
+            "\u{FEFF}", "// c\n{}",
         ])
     func syntax(_ text: String) {
         let error = #expect(throws: JSONError.self) { try JSONValue(parsing: Array(text.utf8)) }
         #expect(error?.kind == .syntax)
+    }
+
+    @Test("F16: a byte order mark before the text is passed over", arguments: ["{}", " []", "1", #"{"a":"\u{FEFF}"}"#])
+    func byteOrderMark(_ text: String) throws {
+        let marked = Array("\u{FEFF}\(text)".utf8)
+        #expect(try JSONValue(parsing: marked) == JSONValue(parsing: Array(text.utf8)))
+        #expect(try JSON(parsing: marked) == JSON(parsing: Array(text.utf8)))
     }
 
     @Test(

@@ -98,8 +98,15 @@ import Testing
                 guard case .array(let events)? = answer["events"] else { continue }
                 #expect(!events.isEmpty)
                 #expect(events.allSatisfy { $0["appId"] == .string(app) })
-                let scoped = try await intake.get("/v1/events?after=0-0&appId=game&apps=game&app=*", key: key)
-                #expect(scoped.text == (try await intake.get("/v1/events?after=0-0", key: key).text))
+                let all = try await intake.get("/v1/events?after=0-0", key: key)
+                #expect(try await intake.get("/v1/events?after=0-0&appId=\(app)", key: key).text == all.text)
+                let foreign = app == "game" ? "other" : "game"
+                let refused = try await intake.get("/v1/events?after=0-0&appId=\(foreign)", key: key)
+                #expect(refused.status == 403 && refused["code"] == .string("app_not_allowed"))
+                for unknown in ["apps", "app", "APPID"] {
+                    let answer = try await intake.get("/v1/events?after=0-0&\(unknown)=\(app)", key: key)
+                    #expect(answer.status == 400 && answer["field"] == .string(unknown), "\(answer.text)")
+                }
             }
             #expect(try await intake.get("/v1/events", key: IntakeFixture.key).status == 403)
         }

@@ -41,12 +41,16 @@ import Testing
         Refusal("{", 400, "not_json"),
         Refusal("a=b", 400, "not_json"),
         // Wrong types.
-        Refusal(#"{"userId":1,"receipt":"QUJD"}"#, 400, "wrong_type", "userId"),
+        Refusal(#"{"userId":1.0,"receipt":"QUJD"}"#, 400, "wrong_type", "userId"),
+        Refusal(#"{"userId":4e7,"receipt":"QUJD"}"#, 400, "wrong_type", "userId"),
+        Refusal(#"{"userId":-0,"receipt":"QUJD"}"#, 400, "wrong_type", "userId"),
+        Refusal(#"{"appId":1E0,"userId":"u","receipt":"QUJD"}"#, 400, "wrong_type", "appId"),
+        Refusal(#"{"userId":"u","originalTransactionId":1.5}"#, 400, "wrong_type", "originalTransactionId"),
         Refusal(#"{"userId":["u"],"receipt":"QUJD"}"#, 400, "wrong_type", "userId"),
         Refusal(#"{"appId":true,"userId":"u","receipt":"QUJD"}"#, 400, "wrong_type", "appId"),
         Refusal(#"{"userId":"u","receipt":{}}"#, 400, "wrong_type", "receipt"),
         Refusal(#"{"userId":"u","signedTransaction":1}"#, 400, "wrong_type", "signedTransaction"),
-        Refusal(#"{"userId":"u","transactionId":2000000123}"#, 400, "wrong_type", "transactionId"),
+        Refusal(#"{"userId":"u","transactionId":2000000123.0}"#, 400, "wrong_type", "transactionId"),
         // A member stands twice: the user, the app, the proof itself, or an id without a proof.
         Refusal(#"{"userId":"u","userId":"u","receipt":"QUJD"}"#, 400, "duplicate_member", "userId"),
         Refusal(#"{"userId":"u","receipt":"QUJD","user\u0049d":"v"}"#, 400, "duplicate_member", "userId"),
@@ -76,7 +80,6 @@ import Testing
         Refusal(#"{"userId":"u","signedTransaction":"YWI=.YWJj.YWJj"}"#, 400, "not_jws", "signedTransaction"),
         Refusal(#"{"userId":"u","signedTransaction":"YW+j.YWJj.YWJj"}"#, 400, "not_jws", "signedTransaction"),
         Refusal(#"{"userId":"u","signedTransaction":".YWJj.YWJj"}"#, 400, "not_jws", "signedTransaction"),
-        Refusal(#"{"userId":"u","signedTransaction":"YWJj.YWJj.YWJj\n"}"#, 400, "not_jws", "signedTransaction"),
         Refusal(#"{"userId":"u","signedTransaction":"YWJj.YWJjY.YWJj"}"#, 400, "not_jws", "signedTransaction"),
         // U+0000 anywhere, and half a surrogate pair.
         Refusal(#"{"userId":"u\u0000","receipt":"QUJD"}"#, 400, "zero_character", "userId"),
@@ -99,10 +102,10 @@ import Testing
         Refusal(#"{"userId":"u"}"#, 422, "no_proof"),
         Refusal(#"{"userId":"u","receipt":"","signedTransaction":null}"#, 422, "no_proof"),
         Refusal(#"{"receipt":"QUJD"}"#, 422, "no_user"),
-        Refusal(#"{"receipt":"QUJD","userId":"","orderId":""}"#, 422, "no_user"),
+        Refusal(#"{"receipt":"QUJD","orderId":""}"#, 422, "no_user"),
         // An order id of a wrong type names no user; a bare transaction id needs valid ids beside it.
-        Refusal(#"{"receipt":"QUJD","orderId":7}"#, 422, "no_user"),
-        Refusal(#"{"userId":"u","transactionId":"1","orderId":7}"#, 400, "wrong_type", "orderId"),
+        Refusal(#"{"receipt":"QUJD","orderId":7.5}"#, 422, "no_user"),
+        Refusal(#"{"userId":"u","transactionId":"1","orderId":7.5}"#, 400, "wrong_type", "orderId"),
         // An app of another key and an app that does not exist get the same answer.
         Refusal(#"{"appId":"other","userId":"u","receipt":"QUJD"}"#, 403, "app_not_allowed", "appId"),
         Refusal(#"{"appId":"nobody","userId":"u","receipt":"QUJD"}"#, 403, "app_not_allowed", "appId"),
@@ -126,9 +129,9 @@ import Testing
             (#""productId":[]"#, ["productId"]), (#""priceMilliunits":-1"#, ["priceMilliunits"]),
             (#""priceMilliunits":"0.99""#, ["priceMilliunits"]), (#""currency":7"#, ["currency"]),
             (#""target":"s1""#, ["target"]), (#""target":{"role":[]}"#, ["target"]), (#""client":"ios""#, ["client"]),
-            (#""vtime":{}"#, ["vtime"]), (#""token":["a"]"#, ["token"]), (#""orderId":7"#, ["orderId"]),
+            (#""vtime":{}"#, ["vtime"]), (#""token":["a"]"#, ["token"]), (#""orderId":7.5"#, ["orderId"]),
             (#""orderId":"\#(String(repeating: "o", count: 129))""#, ["orderId"]),
-            (#""transactionId":2000000123"#, ["transactionId"]),
+            (#""transactionId":2e9"#, ["transactionId"]),
             (#""originalTransactionId":{}"#, ["originalTransactionId"]),
             (#""quantity":0,"item":[],"quantity":-5"#, ["quantity", "item"]),
             (#""target":{"server":"s1"},"appsid":"s2""#, ["appsid"]),
@@ -277,6 +280,23 @@ import Testing
         #expect(try Self.read(#"{"userId":"u","transactionId":"2000"}"#, vouching).submission.isVouched)
         let user = Caller(name: "gatewayJwt", userID: "u", scopes: [.intake, .claim], apps: ["game"])
         #expect(!(try Self.read(#"{"transactionId":"2000"}"#, user).submission.isVouched))
+    }
+
+    @Test("S3-68: a promotion beside a purchase counts from a service key; from a user's token it is disregarded")
+    func promotions() throws {
+        for name in ["promotion", "collectionID"] {
+            let body = #"{"userId":"u","receipt":"QUJD","\#(name)":"spring"}"#
+            let service = try Self.read(body)
+            #expect(service.submission.declared?.promotion == "spring" && service.disregarded == [])
+            #expect(service.ignored == [])
+            let token = Caller(
+                name: "gatewayJwt", userID: "u", scopes: [.intake], apps: ["game"], promotions: ["spring"])
+            let user = try Self.read(body, token)
+            #expect(user.submission.declared?.promotion == nil && user.disregarded == ["promotion"])
+            // A value of a wrong type refuses nothing.
+            let wrong = try Self.read(body.replacing(#""spring""#, with: "[1]"))
+            #expect(wrong.submission.declared?.promotion == nil && wrong.disregarded == [name])
+        }
     }
 
     @Test("appId may be left out where there is one app")

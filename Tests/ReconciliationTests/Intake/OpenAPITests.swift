@@ -47,34 +47,77 @@ import Yams
 
     // MARK: Routes
 
-    /// Records routes instead of serving them, as `GET /v1/receipts/{id}`.
+    /// Records routes instead of serving them.
     private final class ServedRoutes: RouteTable {
-        private(set) var routes: Set<String> = []
+        struct Route {
+            let method: String
+            let path: String
+            let parameters: [String]
 
-        func serve(
-            _ path: RouterPath,
-            _ handlers: [HTTPRequest.Method: @Sendable (Request, HTTPContext) async throws -> Response]
-        ) {
-            for method in handlers.keys { routes.insert("\(method.rawValue) \(path.description)") }
+            /// As `GET /v1/receipts/{id}?wait`, the query parameters in alphabetical order.
+            var name: String {
+                "\(method) \(path)" + (parameters.isEmpty ? "" : "?" + parameters.sorted().joined(separator: "&"))
+            }
+        }
+
+        private(set) var routes: [Route] = []
+
+        func serve(_ path: RouterPath, _ endpoints: [HTTPRequest.Method: Endpoint]) {
+            routes += endpoints.map { method, endpoint in
+                Route(method: method.rawValue, path: path.description, parameters: endpoint.parameters)
+            }
         }
     }
 
-    @Test("The paths and methods of the file are those that ingest serves, health and metrics among them")
+    /// The names of the query parameters that an operation describes, by itself or by reference.
+    private func queryParameters(_ operation: Node) throws -> [String] {
+        try (operation["parameters"]?.array() ?? []).compactMap { parameter in
+            var described = parameter
+            if let reference = parameter["$ref"]?.string, let name = reference.split(separator: "/").last {
+                described = try node("components", "parameters", String(name))
+            }
+            return described["in"]?.string == "query" ? described["name"]?.string : nil
+        }
+    }
+
+    @Test("The paths, methods and query parameters of the file are those that ingest serves, health and metrics too")
     func routes() async throws {
         let methods: Set<String> = ["get", "put", "post", "delete", "options", "head", "patch", "trace"]
         var described: Set<String> = []
         let paths = try #require(try node("paths").mapping)
         for (path, item) in paths {
             let members = try #require(item.mapping)
-            for (member, _) in members {
+            for (member, operation) in members {
                 guard let path = path.string, let method = member.string, methods.contains(method) else { continue }
-                described.insert("\(method.uppercased()) \(path)")
+                let route = ServedRoutes.Route(
+                    method: method.uppercased(), path: path, parameters: try queryParameters(operation))
+                described.insert(route.name)
             }
         }
+        let table = ServedRoutes()
+        try await RunningIntake.run { intake in intake.server.addRoutes(to: table) }
+        let served = Set(table.routes.map(\.name))
+        #expect(described.subtracting(served).sorted() == [], "in the file alone")
+        #expect(served.subtracting(described).sorted() == [], "in the program alone")
+    }
+
+    @Test("An unknown and a repeated query parameter are refused and named, on every route")
+    func strangeParameters() async throws {
         let served = ServedRoutes()
-        try await RunningIntake.run { intake in intake.server.addRoutes(to: served) }
-        #expect(described.subtracting(served.routes).sorted() == [], "in the file alone")
-        #expect(served.routes.subtracting(described).sorted() == [], "in the program alone")
+        try await RunningIntake.run { intake in
+            intake.server.addRoutes(to: served)
+            for route in served.routes {
+                let path = route.path.replacing("{id}", with: UUID().uuidString)
+                    .replacing("{token}", with: UUID().uuidString)
+                let strange = try await intake.send(route.method, path + "?&colour=red")
+                #expect(strange.status == 400 && strange["code"] == .string("bad_parameter"), "\(route.name)")
+                #expect(strange["field"] == .string("colour"), "\(route.name): \(strange.text)")
+                for name in route.parameters {
+                    let twice = try await intake.send(route.method, path + "?\(name)=1&\(name)=1")
+                    #expect(twice.status == 400 && twice["field"] == .string(name), "\(route.name): \(twice.text)")
+                }
+            }
+        }
     }
 
     // MARK: Words
@@ -88,6 +131,7 @@ import Yams
             ("BindingSource", rawValues(BindingSource.self)),
             ("MatchReason", rawValues(MatchReason.self)),
             ("ProofKind", rawValues(Proof.Kind.self)),
+            ("Repair", rawValues(FieldRepair.Kind.self)),
             ("Lane", rawValues(Lane.self)),
             ("OrderState", rawValues(OrderView.State.self)),
             ("ReportKind", rawValues(ClientReport.Kind.self)),
@@ -130,8 +174,9 @@ import Yams
     @Test("An object of the file takes no other members, but where its head says so")
     func closed() throws {
         let open: Set<String> = [
-            "ReceiptRequest", "BatchRequest", "OrderRequest", "ReportRequest", "InstallationRequest", "MergeRequest",
-            "Target", "TargetRequest", "Client", "device", "details",
+            "ReceiptRequest", "BatchRequest", "OrderRequest", "PaymentRequest", "ReportRequest", "InstallationRequest",
+            "MergeRequest",
+            "Target", "TargetRequest", "Client", "device", "details", "signedTransaction", "receipt",
         ]
         var met: Set<String> = []
         func visit(_ node: Node, _ name: String) {

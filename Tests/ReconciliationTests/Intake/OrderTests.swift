@@ -389,9 +389,25 @@ import Testing
             }
             #expect(try await found(query + "&limit=2") == [ids[3], ids[2]])
             #expect(try await found("userId=\(user)").count == 5)
+            for (filter, all) in [("", 5), ("&productId=\(Self.product)", 4), ("&state=open", 3)] {
+                for limit in 1...5 {
+                    var (pages, cursor): ([Int], String?) = ([], "")
+                    while let after = cursor {
+                        let page = try await intake.get(
+                            "/v1/orders?userId=\(user)\(filter)&limit=\(limit)"
+                                + (after.isEmpty ? "" : "&after=\(after)"))
+                        guard case .array(let orders)? = page["orders"] else { throw Missing(answer: page.text) }
+                        pages.append(orders.count)
+                        if case .string(let next)? = page["next"] { cursor = next } else { cursor = nil }
+                    }
+                    let full = Array(repeating: limit, count: (all - 1) / limit)
+                    #expect(pages == full + [all - full.count * limit], "\(filter), pages of \(limit)")
+                }
+            }
             #expect(try await found("userId=\(Self.user())") == [])
             for bad in [
-                "", "userId=\(user)&state=ended", "userId=\(user)&limit=0", "userId=\(user)&limit=201",
+                "userId=\(user)&state=ended", "userId=\(user)&after=then", "userId=\(user)&limit=0",
+                "userId=\(user)&limit=201",
                 "userId=\(user)&userId=\(user)", "userId=\(user)&productId=a&productId=b",
                 "userId=\(user)&state=open&state=open", "userId=\(user)&limit=1&limit=2",
                 "userId=\(user)&appId=game&appId=other",

@@ -143,7 +143,7 @@ import Testing
                         $0.revokedAt = .now; $0.signedAt = .now
                     }
                 ])
-            let waiting = try await intake.post(user, [])
+            let waiting = try await intake.post(user, [], proof: IntakeFixture.signedTransaction("t5"))
             // A bare id of another user's purchase shows nothing of it.
             try await intake.ask(user, "theirs2", [Self.entry("theirs2")], owner: other)
 
@@ -152,12 +152,13 @@ import Testing
             let listed = Self.purchases(list)
             #expect(
                 listed.map { $0.words } == [
-                    "theirs2 held possession_missing", "- received -", "t4 granted refunded",
+                    "theirs2 held possession_missing", "t5 received -", "t4 granted refunded",
                     "theirs already_granted owned_by_another_user", "t3 held product_unknown", "t2 granted -",
                     "t1 granted -",
                 ])
             #expect(listed[0].json["productId"] == nil)
             #expect(listed[1].json["receiptId"] == .string(waiting))
+            #expect(listed[1].json["unverified"] == .bool(true) && listed[2].json["unverified"] == nil)
             #expect(listed[1].json["sentence"]?["en"] == .string(PlayerSentence(.received, nil).en))
             #expect(listed[2].json["refundedAt"] != nil && listed[2].json["priceMilliunits"] == .integer(1990))
             #expect(listed[3].json["goods"] == nil)
@@ -172,9 +173,15 @@ import Testing
                 repeat {
                     let page = try await intake.get(
                         "/v1/users/\(user)/purchases?limit=\(limit)" + (cursor.map { "&after=\($0)" } ?? ""))
-                    #expect(page.status == 200)
-                    pages += Self.purchases(page).map(\.json)
-                    if case .string(let next)? = page["next"] { cursor = next } else { cursor = nil }
+                    let entries = Self.purchases(page).map(\.json)
+                    #expect(page.status == 200 && !entries.isEmpty)
+                    pages += entries
+                    if case .string(let next)? = page["next"] {
+                        cursor = next
+                        #expect(entries.count >= limit, "a page that others follow is full")
+                    } else {
+                        cursor = nil
+                    }
                 } while cursor != nil
                 #expect(pages == listed.map(\.json), "pages of \(limit)")
             }
@@ -198,7 +205,6 @@ import Testing
                 ("/v1/users/u1/purchases?after=yesterday", IntakeFixture.key, "after"),
                 ("/v1/users/u1/purchases?after=1-%00", IntakeFixture.key, "after"),
                 ("/v1/users/u1/purchases?after=-5-a", IntakeFixture.key, "after"),
-                ("/v1/users/u1/purchases", IntakeFixture.bothAppsKey, "appId"),
                 ("/v1/users/%00/purchases", IntakeFixture.key, "id"),
                 ("/v1/users/\(String(repeating: "u", count: 257))/purchases", IntakeFixture.key, "id"),
                 ("/v1/users/u1/purchases?limit=1&limit=1", IntakeFixture.key, "limit"),
@@ -215,6 +221,12 @@ import Testing
                 #expect(answer.status == 400 && answer["field"] == .string(field), "\(path): \(answer.text)")
                 #expect(answer["code"] == .string("bad_parameter"))
             }
+            for path in ["/v1/users/u1/purchases", "/v1/users/u1/spend?month=2026-11", "/v1/orders?userId=u1"] {
+                let answer = try await intake.get(path, key: IntakeFixture.bothAppsKey)
+                #expect(answer.status == 422 && answer["code"] == .string("no_app"), "\(path): \(answer.text)")
+            }
+            let nobody = try await intake.get("/v1/orders")
+            #expect(nobody.status == 422 && nobody["code"] == .string("no_user"), "\(nobody.text)")
             let foreign = try await intake.get("/v1/users/u1/spend?month=2026-11&appId=other")
             #expect(foreign.status == 403 && foreign["field"] == .string("appId"))
             let named = try await intake.get("/v1/users/u1/purchases?appId=other", key: IntakeFixture.bothAppsKey)
@@ -277,6 +289,85 @@ import Testing
         }
     }
 
+    @Test("what waits is found by Apple's id from the first second; forged proofs of others only stand beside it")
+    func waiting() async throws {
+        try await Self.withIntake { intake, gateway in
+            let (buyer, thief, number) = ("player-one-1", "player-two-2", "2000000000000077")
+            func explained(_ key: String) async throws -> RunningIntake.Answer {
+                try await intake.get("/v1/transactions/\(number)/explain", key: key)
+            }
+            func receipts(_ answer: RunningIntake.Answer) -> Set<String> {
+                guard case .array(let list)? = answer["receipts"] else { return [] }
+                return Set(list.compactMap { if case .string(let id)? = $0["id"] { id } else { nil } })
+            }
+            let payload = #"{"transactionId":"\#(number)","productId":"coins"}"#
+            let proof = "eyJhbGciOiJFUzI1NiJ9.\(Data(payload.utf8).base64URL).c2lnbmF0dXJl"
+            let posted = try await intake.post(buyer, [], proof: proof)
+            for key in [IntakeFixture.supportKey, try gateway.token(buyer)] {
+                let found = try await explained(key)
+                #expect(found["state"] == .string("received") && receipts(found) == [posted], "\(found.text)")
+                #expect(found.text.contains(#""shownTransactionId":"\#(number)","shownProductId":"coins""#))
+            }
+            #expect(try await explained(try gateway.token(thief)).status == 404)
+            let list = try await intake.get("/v1/users/\(buyer)/purchases")
+            #expect(Self.purchases(list).map(\.words) == ["\(number) received -"])
+            #expect(Self.purchases(list)[0].json["productId"] == .string("coins"))
+
+            // Many forged proofs of the same number, from before and after, leave the buyer's post in its place.
+            var forged: Set<String> = []
+            for signature in 0..<Statements.timelineReceiptsMax + 1 {
+                let proof = proof + Data("\(signature)".utf8).base64URL
+                forged.insert(try await intake.post(thief, [], proof: proof))
+            }
+            let flooded = try await explained(IntakeFixture.supportKey)
+            #expect(receipts(flooded).contains(posted) && !receipts(flooded).isDisjoint(with: forged))
+            for id in forged {
+                try await intake.execute(
+                    """
+                    update receipts set state = 'rejected', reason = 'signature', settled_at = now(), due_at = null
+                    where id = '\(id)'
+                    """)
+            }
+            #expect(try await explained(IntakeFixture.supportKey)["state"] == .string("received"))
+            #expect(try await explained(try gateway.token(thief))["state"] == .string("unclaimed"))
+
+            // Held and parked receipts are listed with their users, the oldest first.
+            try await intake.execute(
+                "update receipts set state = 'parked', reason = 'never_worked' where id = '\(posted)'")
+            let held = try await intake.post(thief, [Self.entry("t9", .held(.productUnknown))])
+            func waiting(_ query: String) async throws -> [JSONValue] {
+                let answer = try await intake.get("/v1/receipts/waiting\(query)", key: IntakeFixture.supportKey)
+                guard case .array(let list)? = answer["receipts"] else { throw PostgresError.unavailable }
+                return list
+            }
+            let all = try await waiting("")
+            #expect(all.map { $0["id"] } == [.string(posted), .string(held)])
+            #expect(all.map { $0["userId"] } == [.string(buyer), .string(thief)])
+            #expect(all.map { $0["reason"] } == [.string("never_worked"), .string("product_unknown")])
+            #expect(all.allSatisfy { $0["ageSeconds"] != nil && $0["sentence"]?["en"] != nil && $0["what"] != nil })
+            let named = JSONValue.object([
+                .init("transactionId", .string(number)), .init("productId", .string("coins")),
+                .init("unverified", .bool(true)),
+            ])
+            #expect(all[0]["purchases"] == .array([named]))
+            for (query, ids) in [
+                ("?state=held", [held]), ("?reason=never_worked", [posted]), ("?reason=sandbox", []),
+                ("?appId=game&limit=1", [posted]),
+            ] { #expect(try await waiting(query).map { $0["id"] } == ids.map { .string($0) }, "\(query)") }
+            let first = try await intake.get("/v1/receipts/waiting?limit=1", key: IntakeFixture.supportKey)
+            guard case .string(let next)? = first["next"] else { throw PostgresError.unavailable }
+            let last = try await intake.get("/v1/receipts/waiting?limit=1&after=\(next)", key: IntakeFixture.supportKey)
+            #expect(last.text.contains(held) && last["next"] == nil)
+            for (query, status) in [("?state=granted", 400), ("?reason=No", 400), ("?appId=other", 403)] {
+                let answer = try await intake.get("/v1/receipts/waiting\(query)", key: IntakeFixture.supportKey)
+                #expect(answer.status == status, "\(query)")
+            }
+            for key in [IntakeFixture.key, try gateway.token(buyer)] {
+                #expect(try await intake.get("/v1/receipts/waiting", key: key).status == 403)
+            }
+        }
+    }
+
     @Test("a month is a month of the calendar, in UTC")
     func months() throws {
         let december = try #require(Month("2026-12"))
@@ -315,8 +406,10 @@ extension RunningIntake {
     /// Posts a proof and writes the verdict as a worker does, or none if there are no entries. Returns the receipt's
     /// id.
     @discardableResult
-    fileprivate func post(_ user: String, _ entries: [Verdict.Entry]) async throws -> String {
-        let id = try await posted(#"{"userId":"\#(user)","signedTransaction":"\#(IntakeFixture.signedTransaction())"}"#)
+    fileprivate func post(
+        _ user: String, _ entries: [Verdict.Entry], proof: String = IntakeFixture.signedTransaction()
+    ) async throws -> String {
+        let id = try await posted(#"{"userId":"\#(user)","signedTransaction":"\#(proof)"}"#)
         if !entries.isEmpty { try await settle(id, .transactions(entries)) }
         return id.uuidString.lowercased()
     }

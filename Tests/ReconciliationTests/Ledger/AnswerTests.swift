@@ -31,7 +31,7 @@ import Testing
             let granted = ReceiptView.TransactionView(
                 transactionId: "t1", originalTransactionId: "ot1", productId: "coins", quantity: 3,
                 environment: "Production", purchasedAt: "2027-01-15T08:00:00.500Z", state: "granted", reason: nil,
-                isOwn: true, goods: Verdict.Entry.coins)
+                isOwn: true, goods: Verdict.Entry.coins, grantedAs: "t1")
             let held = ReceiptView.TransactionView(
                 transactionId: "t2", originalTransactionId: "ot2", productId: "coins", quantity: 3,
                 environment: "Production", purchasedAt: "2027-01-15T08:00:00.500Z", state: "held",
@@ -53,6 +53,8 @@ import Testing
                 #expect(view.state == .alreadyGranted && view.dueAt == nil)
                 #expect(transaction.isOwn == isOwn)
                 #expect(transaction.goods == (isOwn ? Verdict.Entry.coins : nil))
+                #expect(transaction.grantedAs == (isOwn ? "t1" : nil), "S3-69")
+                #expect(transaction.holder == (isOwn ? nil : "u1"), "S3-71: masked by ingest")
             }
         }
     }
@@ -99,6 +101,7 @@ import Testing
             let transaction = try #require(try await lab.ledger.view(question.id)?.transactions.first)
             #expect(transaction.state == "held" && transaction.reason == "possession_missing")
             #expect(transaction.productId == nil, "its existence is a hint")
+            #expect(transaction.holder == nil && transaction.grantedAs == nil)
             #expect(
                 transaction.purchasedAt == nil && transaction.originalTransactionId == nil && transaction.goods == nil)
         }

@@ -165,8 +165,11 @@ import Testing
             let seen = try #require(try await Self.read(lab, .start).first?.cursor)
             // The server wrote a thousand transactions more, which its backup does not hold.
             let lost = EventCursor(place: seen.place + 1000, id: seen.id + 1000)
+            #expect(try await lab.ledger.run(Statements.isBeyondFeed, seen) == [false])
+            #expect(try await lab.ledger.run(Statements.isBeyondFeed, .init(place: Int.max, id: 0)) == [true])
             try await Self.restart(lab)
             #expect(try await Self.read(lab, lost) == [])
+            #expect(try await lab.ledger.run(Statements.isBeyondFeed, lost) == [false], "before the new era begins")
             for number in 2...4 {
                 try await lab.settle(try await lab.post("u1"), .purchase("t\(number)"))
             }
@@ -175,6 +178,9 @@ import Testing
                 try await Self.read(lab, seen).map(\.transactionID) == ["t2", "t3", "t4"], "who had read less, too")
             let first = try #require(try await Self.read(lab, lost).first?.cursor)
             #expect(first.place > lost.place, "no place twice")
+            #expect(try await lab.ledger.run(Statements.isBeyondFeed, lost) == [false])
+            let ahead = EventCursor(place: first.place + 1_000_000_000, id: 0)
+            #expect(try await lab.ledger.run(Statements.isBeyondFeed, ahead) == [true])
         }
     }
 

@@ -2,6 +2,7 @@ import Foundation
 import Logging
 import Postgres
 import Purchases
+import Service
 import TestServers
 import Testing
 

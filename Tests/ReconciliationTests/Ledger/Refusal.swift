@@ -118,6 +118,7 @@ struct Refusal: Sendable {
         Refusal(everybody, "delete from users"),
         Refusal(services + [.dashboard], "select erase_protected_user('game', 'key', 'me')"),
         Refusal(services + [.dashboard], "select erase_clear_user('game', 'u1', 'gone', 'me')"),
+        Refusal(services + [.dashboard], "select empty_unnamed_posts('game', 'u1')"),
         Refusal(services + [.dashboard], "select forget_merges('game', 'u1', 'gone')"),
         Refusal([.worker, .scheduler, .support, .dashboard], "select merge_users('game', 'u1', 'u2', 9, 'me')"),
         Refusal(everybody, "insert into merges (app_id, user_id, into_user_id) values ('game', 'u1', 'thief')"),

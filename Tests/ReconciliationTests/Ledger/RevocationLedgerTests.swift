@@ -38,23 +38,27 @@ import Testing
                 from transactions where hashtext(transaction_id) % 2 = 0
                 """)
             let rows = try await lab.database.run(
-                Statement<Void, (Transaction, Bool, String?, Bool)>(
+                Statement<Void, (Transaction, Bool, String?, Bool, String?)>(
                     "test.endings",
                     """
                     select (\(Statements.takenBack("t"))), \(Statements.isRefund("t")),
-                      exists (select from transactions s where s.transaction_id = 'next of ' || t.transaction_id), f.*
+                      exists (select from transactions s where s.transaction_id = 'next of ' || t.transaction_id),
+                      (select ending from v_ended_purchases e where e.transaction_id = t.transaction_id), f.*
                     from transactions t
                     cross join lateral (select \(Statements.storedFacts) from transactions s
                       where s.transaction_id = t.transaction_id) f
                     where t.product_id = 'pass'
                     """,
                     read: { row throws(PostgresError) in
-                        guard let transaction = try row.transaction(from: 3) else { throw row.undecodable(3) }
-                        return (transaction, try row.bool(2), try row.optionalText(0), try row.bool(1))
+                        guard let transaction = try row.transaction(from: 4) else { throw row.undecodable(4) }
+                        return (
+                            transaction, try row.bool(2), try row.optionalText(0), try row.bool(1),
+                            try row.optionalText(3)
+                        )
                     }))
             #expect(rows.count == 4608)
             var seen: Set<String> = []
-            for (stored, isFollowed, takenBack, isRefund) in rows {
+            for (stored, isFollowed, takenBack, isRefund, shown) in rows {
                 var transaction = stored
                 transaction.hasSuccessor = isFollowed && stored.mayHaveSuccessor
                 let expected: String? =
@@ -68,6 +72,14 @@ import Testing
                 #expect(takenBack == expected, "\(transaction)")
                 let refunds: [Transaction.Ending?] = [.refunded, .refundedInPart, .unknown]
                 #expect(isRefund == refunds.contains(transaction.ending), "\(transaction)")
+                let ending: String? =
+                    switch transaction.ending {
+                    case nil: nil
+                    case .upgraded?: transaction.revokedAt == nil ? nil : "upgraded"
+                    case .withdrawn?: "withdrawn"
+                    case .refunded?, .refundedInPart?, .unknown?: "refunded"
+                    }
+                #expect(shown == ending, "\(transaction)")
             }
             #expect(seen.count == Transaction.Ending.allCases.count + 1)
         }
@@ -224,6 +236,9 @@ import Testing
                     Statements.userHistory, .init(appID: "game", userID: user, purchasesMax: 1))
                 #expect(history.first?.hasRefund == isRefund, "\(id)")
             }
+            #expect(try await lab.number("select count(*) from v_refund_rate_by_user") == 2)
+            #expect(
+                try await lab.number("select sum(revoked)::bigint from v_goods_by_day") == 3, "what was withdrawn too")
         }
     }
 }

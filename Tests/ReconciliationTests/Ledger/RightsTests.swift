@@ -169,7 +169,7 @@ import Testing
             #expect(
                 Set(shown) == [
                     "v_grant_times reads receipts.details", "v_grant_times reads transactions.facts",
-                    "v_refund_rate_by_user reads transactions.facts", "v_storefronts reads transactions.facts",
+                    "v_ended_purchases reads transactions.facts", "v_storefronts reads transactions.facts",
                 ])
             // The query finds a column that a view does show.
             let found = try await columns("(t.relname, a.attname) = ('kept_payloads', 'reason')")

@@ -90,6 +90,7 @@ extension RightsTests {
                 let named = Submission(appID: "game", userID: "u1", proof: proof, declared: Declaration(item: "x"))
                 let said = try await database.run(Statements.sayLines, [SaidLine(submission: named, linesMax: 16)])
                 #expect(said.map(\.result) == [.taken])
+                try await database.run(Statements.countRepeats, [id, id])
                 try await database.run(Statements.reopenClaim, .init(receiptID: id, payload: "payload", moves: true))
                 let question = Submission(appID: "other", userID: "u1", proof: .identifier, transactionID: "asked")
                 #expect(
@@ -102,6 +103,7 @@ extension RightsTests {
                 #expect(try await database.run(Statements.findOrders, [order]).count == 1)
                 #expect(try await database.run(Statements.readOrders, [order.id]).count == 1)
                 try await database.run(Statements.boundOrders, [order.id])
+                #expect(try await database.run(Statements.openOrder, order).isEmpty, "the order itself is no other one")
                 let search = Statements.OrderSearch(appID: "game", userIDs: ["u1"], limit: 1)
                 #expect(try await database.run(Statements.searchOrders, search).count == 1)
                 try await database.run(
@@ -109,6 +111,11 @@ extension RightsTests {
                     .init(
                         appID: "game", userID: "u1", product: .init(id: "coins", kind: .consumable, goods: []),
                         item: "coins"))
+                #expect(
+                    try await database.run(
+                        Statements.endOrder,
+                        .init(OrderView(order, placedAt: .now, payBy: .now), .closed, reference: nil)
+                    ) == ["ended"])
                 try await database.run(Statements.catalogueRevisions, ())
                 try await database.run(Statements.readCatalogue, CatalogueRevision(appID: "game", revision: 1))
                 let report = ClientReport(appID: "game", userID: "u1", orderID: order.id, kind: .failed, details: "{}")
@@ -122,6 +129,8 @@ extension RightsTests {
                     try await database.run(Statements.revokeInstallation, (appID: "game", token: wish.token)) == ["i"])
                 try await database.run(Statements.noteRecordApp, "game")
                 try await database.run(Statements.readEvents, .init(apps: ["game"], after: .start, limit: 1))
+                #expect(try await database.run(Statements.isBeyondFeed, .start) == [false])
+                try await database.run(Statements.waitingReceipts, .init(apps: ["game"], limit: 1))
                 try await database.run(Statements.listHalts, ())
                 let sealed = keys.seal("u1", key: player.key, app: "game")
                 try await database.run(
@@ -212,10 +221,16 @@ extension RightsTests {
                     lease: .zero)
                 #expect(try await database.run(Statements.storePage, page) == [1])
                 #expect(try await database.run(Statements.claimWalk, claim).count == 1)
+                #expect(
+                    try await database.run(
+                        Statements.chainFacts, (walk: walk, originalID: page.transactions[0].originalID)
+                    )
+                    .map(\.id) == ["t9"])
                 try await database.run(
                     Statements.knownPurchases,
                     .init(receiptID: id, appID: "game", transactions: page.transactions))
                 #expect(try await database.run(Statements.undecidedPurchases, id) == [])
+                #expect(try await database.run(Statements.usersShowing, "t1").count == 1)
                 let line = AppleUpdateLine(appID: "game", environment: "Production", kind: .finish)
                 #expect(
                     try await database.run(
@@ -259,11 +274,13 @@ extension RightsTests {
                 try await database.run(Statements.openAppleUpdates, ())
                 try await database.run(Statements.unconfirmed, ())
                 try await database.run(Statements.doubleChargesBehind, ())
+                try await database.run(Statements.waitingPurchases, .seconds(3600))
                 let step = try #require(
                     try await database.run(
                         Statements.takeDoubleChargeStep, .init(interval: .seconds(60), batch: 10)
                     ).first)
-                let question = Statements.DoubleChargeQuestion(step: step, window: .seconds(60))
+                let question = Statements.DoubleChargeQuestion(
+                    step: step, window: .seconds(60), moment: .seconds(10))
                 #expect(try await database.run(Statements.findDoubleCharges, question) == [])
                 try await database.run(Statements.endDoubleChargeStep, step)
                 try await database.run(
@@ -298,10 +315,14 @@ extension RightsTests {
                 #expect(try await explainer.timeline(ofAny: UUID().uuidString, for: .people) == nil)
                 #expect(try await repairs.rejudge("game", reason: nil, since: nil) == 1)
                 #expect(try await repairs.redrive([.parked, .held], appID: nil, reason: nil) == 0)
+                #expect(try await repairs.redrive([UUID()]) == [])
+                let waiting = Statements.WaitingQuestion(apps: nil, limit: 1)
+                _ = try await WaitingList(of: waiting, keys: keys, in: database)
                 try await database.run(Statements.shadowFacts, .init(appID: "game", transactionIDs: ["t1"]))
                 let span = Statements.ShadowPage(
                     appID: "game", from: .distantPast, through: .distantFuture, after: (.distantPast, ""), limit: 1)
                 #expect(try await database.run(Statements.shadowPage, span).count == 1)
+                _ = try await database.run(Statements.grantedPage, span)
                 try await database.run(Statements.undecidedReceipts, "game")
                 #expect(try await repairs.decideOwner("u2", of: "none", appID: "game") == nil)
                 try await lab.settle(try await lab.post(), .purchase("h1", .held(.orderUnknown)))

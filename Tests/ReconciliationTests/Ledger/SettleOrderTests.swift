@@ -374,12 +374,14 @@ import Testing
                 try await lab.texts("select concat_ws(' ', transaction_id, first_transaction_id) from v_double_charges")
                     == ["t2 t1"])
 
-            // Only the times of purchase count: ten minutes are close, whichever came first; a second more is not.
+            // All are given long after they were bought: ten minutes are close, whichever came first; a second more is
+            // not.
+            let start = Date(timeIntervalSince1970: Date.now.timeIntervalSince1970.rounded() - 3600)
             for (id, user, seconds) in [
                 ("a2", "u2", 600.0), ("a1", "u2", 0), ("b1", "u3", 0), ("b2", "u3", 601), ("c", "u4", 0),
             ] {
                 try await lab.settle(
-                    try await lab.post(user), .purchase(id) { $0.purchasedAt += seconds })
+                    try await lab.post(user), .purchase(id) { $0.purchasedAt = start.addingTimeInterval(seconds) })
             }
             try await lab.settle(try await lab.post("u4"), .purchase("d") { $0.productID = "gems" })
             let sweep = DoubleChargeSweep(ledger: lab.ledger, logger: .silent)

@@ -145,6 +145,28 @@ import Testing
         }
     }
 
+    @Test("F13: where neither Apple nor the catalogue says the kind of a purchase, the kind of the granted one counts")
+    func keyInUseByUnknownKind() async throws {
+        try await LedgerLab.with { lab in
+            try await lab.settle(try await lab.post("u1"), .purchase("t1"))
+            try await lab.settle(try await lab.post("u1"), .purchase("s1", kind: .nonConsumable))
+            for (id, original, seconds, expected) in [
+                ("t2", "t1", 60.0, "held product_unknown"), ("t3", "t1", 0.5, "already_granted"),
+                ("s2", "s1", 60, "already_granted"),
+            ] {
+                let untold = try await lab.post("u1")
+                try await lab.settle(
+                    untold,
+                    .purchase(id, of: original, .held(.productUnknown)) {
+                        $0.purchasedAt += seconds
+                        $0.kind = nil
+                    })
+                #expect(try await lab.outcomes(untold) == [id: expected])
+            }
+            #expect(try await lab.grants == ["s1 u1", "t1 u1"])
+        }
+    }
+
     @Test("F13: a consumable that meets another one's key is held for a person; one of the same second is the same one")
     func keyInUse() async throws {
         try await LedgerLab.with { lab in

@@ -9,10 +9,11 @@ import Testing
 @Suite struct ImportFileTests {
     /// One text for each record: `7 transactionId=1 userId=u`, or `7! why`.
     static func read(
-        _ content: [UInt8], _ format: ImportFile.Format = .csv, piece: Int = 7, requiring: [ImportColumn] = []
+        _ content: [UInt8], _ format: ImportFile.Format = .csv, from origin: ImportOrigin? = nil, piece: Int = 7,
+        requiring: [ImportColumn] = []
     ) throws -> [String] {
         var rest = content[...]
-        var file = ImportFile(format) {
+        var file = ImportFile(format, from: origin) {
             defer { rest = rest.dropFirst(piece) }
             return Array(rest.prefix(piece))
         }
@@ -77,6 +78,13 @@ import Testing
         // The file is cut off in the middle of a line.
         ("userId,item\na,b\nc", ["2 userId=a item=b", "3! has 1 values for 2 columns"]),
         ("userId\n", []),
+        // Semicolons and tabs, also named as a spreadsheet names its separator; quotes hold them too.
+        ("userId;item\r\nu;\"a;b\"\r\n", ["2 userId=u item=a;b"]),
+        ("userId\titem\nu, v\ti\n", ["2 userId=u, v item=i"]),
+        ("sep=;\nuserId;item\nu;i\n", ["3 userId=u item=i"]),
+        ("\u{FEFF}\"user id\";\"note, not ours\"\nu;n\n", ["2 userId=u"]),
+        // Files that were put together name their columns again.
+        ("userId,item\nu,i\nuserId,item\n\"userId\",item\nv,j\n", ["2 userId=u item=i", "5 userId=v item=j"]),
     ]
 
     @Test("CSV as RFC 4180 has it, and as it is not", arguments: csv.indices)
@@ -145,12 +153,34 @@ import Testing
             (Array("\nuserId\nu\n".utf8), "is empty, or its first line is; it must name the columns"),
             ([0xFF, 0xFE] + Array("u\0\n\0".utf8), "is UTF-16; it must be UTF-8"),
             (Array("\"userId\nu\n".utf8), "has a first line that does not name columns"),
-            (Array("token\n1\n".utf8), "has no column userId"),
-            (Array("userId;token\nu;1\n".utf8), "has no column userId; its columns must be separated by commas"),
+            (Array("token\n1\n".utf8), "has no column userId; needed: userId; found: token"),
+            (
+                Array("tok\u{7}en;\"Käufer, alt\"\nu;1\n".utf8),
+                "has no column userId; needed: userId; found: tok?en, Käufer, alt"
+            ),
+            ([0x1F, 0x8B, 8, 0] + Array("\n".utf8), "is compressed with gzip; unpack it first: gunzip"),
+            (Array("PK\u{3}\u{4}x\n".utf8), "is a ZIP archive or a spreadsheet; export it as CSV"),
+            (Array("PAR1\n".utf8), "is a Parquet file; export it as CSV"),
             (Array("userId,user_id\nu,v\n".utf8), "has two columns userId"),
         ] {
             #expect(throws: ImportFileError(problem)) { try Self.read(content, requiring: [.userId]) }
         }
+    }
+
+    @Test("JSON lines whose first object has other columns are refused whole; one that lacks a value is one line")
+    func jsonColumns() throws {
+        let needed: [ImportColumn] = [.transactionId, .userId]
+        #expect(
+            throws: ImportFileError(
+                "has no column userId; needed: transactionId, userId; found: transaction_id, customer")
+        ) {
+            try Self.read(Array(#"{"transaction_id": 1, "customer": "u"}"#.utf8), .jsonl, requiring: needed)
+        }
+        #expect(
+            try Self.read(
+                Array("{\"transactionId\": 1}\n{\"transactionId\": 2, \"user\": \"u\"}\n".utf8), .jsonl,
+                requiring: needed)
+                == ["1 transactionId:1", "2 transactionId:2"])
     }
 
     @Test("a file says what nobody knows of it, which it was, and whether its last line has an end")
@@ -168,6 +198,7 @@ import Testing
         let json = try noted("{\"goods\": 1}\n{\"goods\": 2, \"userId\": \"u\"}", .jsonl)
         #expect(json.ignored == ["goods"] && !json.endsWithNewline)
         #expect(ImportFile.format(ofName: "a.b/Old.CSV") == .csv && ImportFile.format(ofName: "x.ndjson") == .jsonl)
+        #expect(ImportFile.format(ofName: "transactions_17.csv.gz") == .csv && ImportFile.format(ofName: "x.gz") == nil)
         #expect(ImportFile.format(ofName: "-") == nil && ImportFile.format(ofName: "x.txt") == nil)
     }
 }

@@ -11,7 +11,10 @@ import Testing
 @Suite struct ImportRowTests {
     static let now = Date(timeIntervalSince1970: 1_800_000_000)
 
-    static func context(keys: UserKeys? = nil, catalogue: Catalogue? = nil, now: Date = now) throws -> ImportContext {
+    static func context(
+        keys: UserKeys? = nil, catalogue: Catalogue? = nil, now: Date = now, from origin: ImportOrigin? = nil,
+        timeZone: TimeZone? = nil, takesSandbox: Bool = false, refunded: Set<String> = []
+    ) throws -> ImportContext {
         let configuration = try Configuration.parse(
             """
             apps:
@@ -20,14 +23,18 @@ import Testing
                   {id: pass, type: autoRenewable, goods: []}]}
             """, directory: FileManager.default.temporaryDirectory)
         let app = try #require(configuration.apps["game"])
-        return ImportContext(app, catalogue: catalogue ?? app.policy.catalogue, keys: keys, now: now)
+        return ImportContext(
+            app, catalogue: catalogue ?? app.policy.catalogue, keys: keys, now: now, origin: origin,
+            timeZone: timeZone, takesSandbox: takesSandbox, refunded: refunded)
     }
 
-    static func read<Row: ImportRow>(_: Row.Type, _ json: String, keys: UserKeys? = nil) throws -> Row {
+    static func read<Row: ImportRow>(
+        _: Row.Type, _ json: String, keys: UserKeys? = nil, timeZone: TimeZone? = nil
+    ) throws -> Row {
         var lines = [Array(json.utf8)]
         var file = ImportFile(.jsonl) { lines.popLast() ?? [] }
         let record = try #require(try file.next(requiring: []))
-        return try Row(ImportFields(values: try record.values.get(), app: try context(keys: keys)))
+        return try Row(ImportFields(values: try record.values.get(), app: try context(keys: keys, timeZone: timeZone)))
     }
 
     static let grant = [
@@ -88,6 +95,14 @@ import Testing
             ("purchasedAt", "\"yesterday\"", "must be a time such as 2026-03-01T00:00:00Z, or milliseconds since 1970"),
             (
                 "purchasedAt", "\"2026-11-01T10:00:00\"",
+                "has no time zone: write 2026-03-01T00:00:00Z, or give --time-zone UTC or another one"
+            ),
+            (
+                "purchasedAt", "\"2026-11-01 10:00:00.5\"",
+                "has no time zone: write 2026-03-01T00:00:00Z, or give --time-zone UTC or another one"
+            ),
+            (
+                "purchasedAt", "\"2026-11-01\"",
                 "must be a time such as 2026-03-01T00:00:00Z, or milliseconds since 1970"
             ),
             // Seconds.
@@ -103,6 +118,51 @@ import Testing
         #expect(throws: ImportFault(field: field, problem: problem)) {
             try Self.read(ImportedGrant.self, Self.line(Self.grant, [field: value]))
         }
+    }
+
+    @Test(
+        "a placeholder is no user, in whatever case, with white space or as a number",
+        arguments: [
+            "\"undefined\"", "\"null\"", "\"(null)\"", "\"[object Object]\"", "\"NaN\"", "\"None\"", "\" \"",
+            "\"\\u00a0\"",
+            "\"0\"", "0", "\"-1\"", "-1", "\"NULL\"", "\" undefined \"",
+        ])
+    func placeholders(user: String) throws {
+        let fault = ImportFault(field: "userId", problem: "is a placeholder that stands for no user")
+        #expect(throws: fault) { try Self.read(ImportedGrant.self, Self.line(Self.grant, ["userId": user])) }
+        #expect(throws: fault) {
+            try Self.read(ImportedOwner.self, #"{"originalTransactionId": 1000, "userId": \#(user)}"#)
+        }
+        #expect(throws: fault) {
+            try Self.read(ImportedToken.self, #"{"token": "\#(UUID())", "userId": \#(user)}"#)
+        }
+    }
+
+    @Test(
+        "what only looks like a placeholder is a user", arguments: ["nobody", "00", "10", "-10", "None of us", "nul"])
+    func users(user: String) throws {
+        let row = try Self.read(ImportedGrant.self, Self.line(Self.grant, ["userId": "\"\(user)\""]))
+        #expect(row.user.id == user)
+    }
+
+    @Test(
+        "a time without a zone is one of the file's zone; ISO 8601 and databases write zones in other ways",
+        arguments: [
+            ("2026-11-01T10:00:00+0000", nil, 1_793_527_200), ("2026-11-01 10:00:00.000000+0000", nil, 1_793_527_200),
+            ("2026-11-01T12:30:00+0230", nil, 1_793_527_200), ("2026-11-01 07:00:00-03", nil, 1_793_527_200),
+            ("2026-11-01 10:00:00 UTC", nil, 1_793_527_200), ("2026-11-01 10:00:00", "UTC", 1_793_527_200),
+            // The file's zone is for times without one. Berlin left summer time on 25 October 2026 at 01:00 UTC.
+            ("2026-11-01 10:00:00Z", "Europe/Berlin", 1_793_527_200),
+            ("2026-11-01 11:00:00", "Europe/Berlin", 1_793_527_200),
+            ("2026-07-01 12:00:00", "Europe/Berlin", 1_782_900_000),
+            ("2026-10-25 01:30:00", "Europe/Berlin", 1_792_884_600),
+            ("2026-10-25 03:30:00", "Europe/Berlin", 1_792_895_400),
+        ] as [(String, String?, Double)])
+    func zones(text: String, zone: String?, seconds: Double) throws {
+        let row = try Self.read(
+            ImportedGrant.self, Self.line(Self.grant, ["purchasedAt": "\"\(text)\""]),
+            timeZone: try zone.map { try #require(TimeZone(identifier: $0)) })
+        #expect(row.purchasedAt == Date(timeIntervalSince1970: seconds))
     }
 
     @Test("owners, tokens and orders")

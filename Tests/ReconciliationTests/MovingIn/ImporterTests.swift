@@ -20,12 +20,15 @@ import Testing
 
     static func run(
         _ kind: ImportKind, _ content: String, in lab: LedgerLab, dryRun: Bool = false, keys: UserKeys? = nil,
-        catalogue: Catalogue? = nil, now: Date = ImportRowTests.now
+        catalogue: Catalogue? = nil, now: Date = ImportRowTests.now, from origin: ImportOrigin? = nil,
+        refunded: Set<String> = []
     ) async throws -> Outcome {
         var pieces = [Array(content.utf8)]
-        var file = ImportFile(content.first == "{" ? .jsonl : .csv) { pieces.popLast() ?? [] }
+        var file = ImportFile(content.first == "{" ? .jsonl : .csv, from: origin) { pieces.popLast() ?? [] }
         let importer = Importer(
-            database: lab.database, context: try ImportRowTests.context(keys: keys, catalogue: catalogue, now: now),
+            database: lab.database,
+            context: try ImportRowTests.context(
+                keys: keys, catalogue: catalogue, now: now, from: origin, refunded: refunded),
             actor: "ann",
             isDryRun: dryRun)
         var told: [String] = []
@@ -33,7 +36,8 @@ import Testing
             told.append(
                 ["\(problem.line)", problem.kind.rawValue, problem.field].compactMap(\.self).joined(separator: " "))
         }
-        #expect(report.lines == report.imported + report.alreadyThere + report.conflicts + report.refused)
+        let taken = report.imported + report.alreadyThere + report.conflicts + report.refused
+        #expect(report.lines == taken + report.skipped.values.reduce(0, +))
         return Outcome(report: report, told: told)
     }
 
@@ -206,6 +210,55 @@ import Testing
             #expect(kept.report.imported == 2 && kept.report.ownersKept == 1 && !kept.report.isClean)
             #expect(kept.told == ["2 owner_kept originalTransactionId"])
             #expect(try await lab.evidence(lab.question(period("49", "40"), by: "u9")).first?.chain?.userID == "u7")
+        }
+    }
+
+    @Test("F21: RevenueCat's export is imported once; skipped lines are counted by reason and bring nothing")
+    func revenuecat() async throws {
+        try await LedgerLab.with { lab in
+            func line(_ id: String, _ original: String, _ changes: [String: String] = [:]) -> [String: String] {
+                ["store_transaction_id": id, "original_store_transaction_id": original].merging(changes) { $1 }
+            }
+            let alias = "rc_last_seen_app_user_id_alias"
+            let file = ImportOriginTests.file(
+                [
+                    // A trial, its conversion, and a renewal after the account had another user.
+                    line("11", "11", ["is_trial_period": "true", "start_time": "2026-09-01 08:00:00", alias: "u0"]),
+                    line("12", "11", ["is_trial_conversion": "true", "start_time": "2026-09-08 08:00:00"]),
+                    line("13", "11", ["start_time": "2026-10-08 08:00:00"]),
+                    // The same line again, and with another user.
+                    line("13", "11", ["start_time": "2026-10-08 08:00:00"]),
+                    line("13", "11", ["start_time": "2026-10-08 08:00:00", alias: "u9"]),
+                    line("20", "20", ["product_identifier": "coins"]),
+                    line("21", "21", ["product_identifier": "coins", "refunded_at": "2026-10-20 05:47:55"]),
+                    line("22", "22", ["ownership_type": "FAMILY_SHARED"]), line("23", "23", ["is_sandbox": "true"]),
+                    line("24", "24", [alias: "$RCAnonymousID:2"]), line("25", "25", [alias: "(null)"]),
+                    line("GPA.1", "GPA.1", ["store": "play_store"]), line("in_1", "in_1", ["store": "stripe"]),
+                ], separator: ";")
+            let skipped: [ImportSkip: Int] = [
+                .refunded: 1, .familyShared: 1, .sandbox: 1, .anonymousUser: 1, .otherStore: 2,
+            ]
+            let refused = "12 refused rc_last_seen_app_user_id_alias"
+            let dry = try await Self.run(.grants, file, in: lab, dryRun: true, from: .revenuecat)
+            #expect(dry.report.skipped == skipped && dry.report.refused == 1 && dry.told.contains(refused))
+            #expect(try await imported(lab) == [])
+            for (imported, there) in [(4, 1), (0, 5)] {
+                let outcome = try await Self.run(.grants, file, in: lab, from: .revenuecat)
+                #expect(outcome.report.imported == imported && outcome.report.alreadyThere == there)
+                #expect(outcome.report.skipped == skipped && outcome.report.conflicts == 1)
+                #expect(Set(outcome.told) == [refused, "6 conflict rc_last_seen_app_user_id_alias"])
+            }
+            #expect(try await imported(lab) == ["11 u0", "12 u1", "13 u1", "20 u1"])
+            let renewal = Verdict.Entry.purchase("14", of: "11", kind: .autoRenewable).transaction
+            #expect(try await lab.evidence(lab.question(renewal, by: "u9")).first?.chain?.userID == "u1")
+            #expect(
+                try await lab.texts(
+                    "select distinct details #>> '{skipped,other_store}' from audits where action = 'import.grants'")
+                    == ["2"])
+            // Who posts a purchase of which the export knew no user gets it: nothing stands in the way.
+            let posted = try await lab.post("u7")
+            try await lab.settle(posted, .purchase("24"))
+            #expect(try await lab.outcomes(posted) == ["24": "granted"])
         }
     }
 

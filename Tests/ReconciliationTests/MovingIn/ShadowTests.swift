@@ -234,6 +234,32 @@ import Testing
         }
     }
 
+    @Test("shadow diff of a live app: what was granted counts, and what was granted here alone is told")
+    func liveDiff() async throws {
+        try await LedgerLab.with { lab in
+            for id in ["1", "2", "3", "4"] { try await lab.settle(try await lab.post("u1"), .purchase(id)) }
+            try await lab.settle(
+                try await lab.post("u1"), .purchase("5") { $0.purchasedAt = $0.purchasedAt.addingTimeInterval(-60) })
+            var lines = "transactionId,userId,productId,purchasedAt\n"
+            for line in ["1,u1,coins", "2,u2,coins", "9,u9,coins"] {
+                lines += "\(line),\(Date(timeIntervalSince1970: 1_800_000_000).rfc3339)\n"
+            }
+            for (isLive, expected) in [
+                (true, ["only_here 3", "only_here 4", "only_there 9", "other_user 2"]),
+                // In shadow nothing is granted, so nothing is looked for among the grants.
+                (false, ["only_there 9", "other_user 2"]),
+            ] {
+                var pieces = [Array(lines.utf8)]
+                var file = ImportFile(.csv) { pieces.popLast() ?? [] }
+                var told: [String] = []
+                let diff = ShadowDiff(
+                    database: lab.database, context: try ImportRowTests.context(), isLive: isLive)
+                let report = try await diff.run(&file) { told.append("\($0.kind.rawValue) \($0.transactionID ?? "-")") }
+                #expect(told.sorted() == expected && report.same == 1)
+            }
+        }
+    }
+
     @Test("shadow diff: every way in which the two may differ, once; and nothing where they agree")
     func diff() async throws {
         try await VerifyLab.with { lab in

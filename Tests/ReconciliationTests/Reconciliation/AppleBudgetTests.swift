@@ -162,7 +162,7 @@ extension VerifyLab {
 
     /// Places an order, a minute ago.
     @discardableResult
-    fileprivate func placeOrder(_ user: String) async throws -> UUID {
+    func placeOrder(_ user: String) async throws -> UUID {
         let id = try await lab.place(user)
         try await lab.run("update orders set placed_at = now() - interval '1 minute'")
         return id

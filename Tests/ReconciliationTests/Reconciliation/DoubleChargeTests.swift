@@ -8,7 +8,7 @@ import Testing
 @testable import Postgres
 @testable import Reconciliation
 
-/// Goal: each purchase that follows another closely is flagged once, in whatever steps and by whatever schedulers the
+/// Goal: each purchase that was probably meant to be the one before it is flagged once, in whatever steps and by whatever schedulers the
 /// grants are searched, and whatever fails in the meantime; and no scheduler searches grants that another one has just
 /// searched (P6, 0011_sums.sql).
 @Suite(.timeLimit(.minutes(4))) struct DoubleChargeTests {
@@ -28,6 +28,63 @@ import Testing
             #expect(try await lab.place() == lab.lastEvent())
             #expect(
                 try await lab.number("select count(*) from events where type like '%double%'") == 2000, "told once")
+        }
+    }
+
+    @Test("P6: two purchases are flagged by a sign that they were meant as one, and not because a user buys often")
+    func signs() async throws {
+        try await LedgerLab.with(endsSound: false) { lab in
+            let start = Date(timeIntervalSince1970: Date.now.timeIntervalSince1970.rounded() - 3600)
+            /// Buys the same product some seconds after the start and grants it some seconds after that.
+            func buy(_ id: String, _ user: String, after seconds: Double, granted delay: Double = 2) async throws {
+                try await lab.settle(
+                    try await lab.post(user), .purchase(id) { $0.purchasedAt = start.addingTimeInterval(seconds) })
+                try await lab.run(
+                    """
+                    update grants set granted_at = to_timestamp(\(start.timeIntervalSince1970 + seconds + delay))
+                    where transaction_id = '\(id)'
+                    """)
+            }
+            func report(_ user: String, _ kind: String, after seconds: Double, of transaction: String? = nil)
+                async throws
+            {
+                try await lab.run(
+                    """
+                    insert into client_reports (id, app_id, user_id, transaction_id, kind, details, reported_at)
+                    values (gen_random_uuid(), 'game', '\(user)', \(transaction.map { "'\($0)'" } ?? "null"), '\(kind)', '{}',
+                      to_timestamp(\(start.timeIntervalSince1970 + seconds)))
+                    """)
+            }
+            // Normal play: a pack every minute, each given at once.
+            for n in 0..<5 { try await buy("play\(n)", "often", after: Double(n) * 60) }
+            // A double tap. Eleven seconds are enough to mean it.
+            for (id, seconds) in [("tap1", 0), ("tap2", 10), ("tap3", 21)] as [(String, Double)] {
+                try await buy(id, "tap", after: seconds)
+            }
+            // The first was given when the second was bought already.
+            try await buy("slow1", "slow", after: 0, granted: 60)
+            try await buy("slow2", "slow", after: 60)
+            // The app saw a failure in between; a cancelled dialog, another transaction's failure or one of another
+            // time says nothing.
+            for (user, kind, seconds, transaction) in [
+                ("failed", "failed", 30, nil), ("unproven", "paid_without_proof", 30, "unproven1"),
+                ("cancelled", "cancelled", 30, nil), ("other", "failed", 30, "elsewhere"), ("later", "failed", 61, nil),
+            ] as [(String, String, Double, String?)] {
+                try await buy("\(user)1", user, after: 0)
+                try await report(user, kind, after: seconds, of: transaction)
+                try await buy("\(user)2", user, after: 60)
+            }
+            // A report, but ten minutes and a second between the purchases.
+            try await buy("apart1", "apart", after: 0)
+            try await report("apart", "failed", after: 30)
+            try await buy("apart2", "apart", after: 601)
+            let sweep = DoubleChargeSweep(ledger: lab.ledger, pause: 0, logger: .silent)
+            var batch = DoubleChargeSweep.batchMax
+            await sweep.sweep(&batch, unlessWithin: .zero)
+            #expect(
+                try await lab.texts(
+                    "select concat_ws(' ', first_transaction_id, transaction_id) from double_charges order by 1")
+                    == ["failed1 failed2", "slow1 slow2", "tap1 tap2", "unproven1 unproven2"])
         }
     }
 
@@ -68,7 +125,9 @@ import Testing
             for table in ["grants", "events"] { try await lab.run("update \(table) set user_id = 'buyer'") }
             try await lab.run("analyze grants, transactions, events")
             func question(after: Statements.EventPlace) -> Statements.DoubleChargeQuestion {
-                .init(step: .init(after: after, last: last, isMore: false), window: DoubleChargeSweep.window)
+                .init(
+                    step: .init(after: after, last: last, isMore: false), window: DoubleChargeSweep.window,
+                    moment: DoubleChargeSweep.moment)
             }
             let step = question(after: old)
             let explain = Statement<Statements.DoubleChargeQuestion, String>(
@@ -86,7 +145,7 @@ import Testing
             try await lab.run("delete from grants where transaction_id = 'single1-0'")
             let single = Statements.DoubleChargeQuestion(
                 step: .init(after: last, last: try await lab.lastEvent(), isMore: false),
-                window: DoubleChargeSweep.window)
+                window: DoubleChargeSweep.window, moment: DoubleChargeSweep.moment)
             #expect(try await lookUps(single) == 2, "one of a product: only when it was bought")
 
             // The purchase is granted now, but was bought close to one of the old purchases: the two are a pair.

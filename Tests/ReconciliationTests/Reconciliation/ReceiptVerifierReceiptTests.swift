@@ -197,6 +197,45 @@ import Testing
         }
     }
 
+    @Test("an id that Apple does not know: the history of the original answers, in either environment, once an hour")
+    func originalAnswers() async throws {
+        try await VerifyLab.with { lab in
+            let app = try await lab.app(environments: ["Production", "Sandbox"]) { $0.sandboxPurchases = .grant }
+            let unknown = "999999999999999"
+            let bought = try await lab.sell(3)
+            let sandbox = try await lab.sell { $0.environment = .sandbox }.purchase.transactionId
+            for (original, user, expected) in [
+                (bought[1], true, Seen.entries([bought[1]: .coins])), (sandbox, true, .entries([sandbox: .coins])),
+                ("888888888888888", true, .retry(.notFoundYet)), (unknown, true, .retry(.notFoundYet)),
+                // Nobody vouches for the user, and no order or token names one: no hint.
+                (bought[1], false, .identifier(unknown, .possessionMissing)),
+            ] {
+                let row = lab.row(
+                    .identifier, transactionID: unknown, originalTransactionID: original, isVouched: user)
+                #expect(Seen(await lab.receiptVerifier().examine(row, for: app)) == expected, "\(original)")
+            }
+            // The history is stored: a second question reads no page.
+            let before = lab.store.calls().count
+            let row = lab.row(.identifier, transactionID: unknown, originalTransactionID: bought[1], isVouched: true)
+            #expect(Seen(await lab.receiptVerifier().examine(row, for: app)) == .entries([bought[1]: .coins]))
+            #expect(lab.store.calls(after: before).allSatisfy { $0.service == .transactionInfo })
+            // A bare id whose original is another user's purchase by an order leads to that user, as its own id would.
+            let order = try await lab.placeOrder("owner")
+            let ordered = try await lab.sell { $0.appAccountToken = order.uuidString.lowercased() }
+            var bare = lab.row(
+                .identifier, transactionID: unknown, originalTransactionID: ordered.purchase.transactionId)
+            bare.appHasOrders = true
+            guard
+                case .finding(.transactions(let entries)) = await lab.receiptVerifier().examine(bare, for: app)
+            else {
+                Issue.record("the history did not answer")
+                return
+            }
+            #expect(entries.map(\.transaction.id) == [ordered.purchase.transactionId])
+            #expect(entries.first?.match?.userID == "owner")
+        }
+    }
+
     @Test("P13: an app never released: production says 401, the sandbox answers, nothing is halted or rejected")
     func neverReleased() async throws {
         try await VerifyLab.with { lab in

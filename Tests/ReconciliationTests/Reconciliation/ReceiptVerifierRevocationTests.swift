@@ -46,17 +46,21 @@ import Testing
                 ("FAMILY_REVOKE", nil, nil, .rejected(.withdrawn), nil),
                 ("ASSIGNMENT_REVOKE", nil, nil, .rejected(.withdrawn), nil),
                 ("REFUND_PRORATED", 100_000, true, Self.given, .endedByUpgrade),
+                (nil, nil, true, Self.given, .endedByUpgrade),
+                // A refund for a reason of its own, of a period that was upgraded.
+                (nil, nil, false, .rejected(.refunded), nil), ("REFUND_FULL", nil, false, .rejected(.refunded), nil),
             ] as [(String?, Int?, Bool?, Decision, MatchReason?)] {
                 let sale = try await lab.sell {
                     $0.type = .autoRenewable
                     $0.productId = "pass"
-                    $0.isUpgraded = isUpgraded
+                    $0.isUpgraded = isUpgraded.map { _ in true }
                 }
                 var refund = RefundRequest()
+                refund.isUpgrade = isUpgraded
                 (refund.revocationType, refund.revocationPercentage) = (type, percentage)
                 try lab.store.refund(sale.purchase.transactionId, refund)
                 let entry = try await Self.entry(lab, sale.purchase.transactionId, app)
-                #expect(entry.decision == decision, "\(type ?? "-") \(percentage ?? -1)")
+                #expect(entry.decision == decision, "\(type ?? "-") \(percentage ?? -1) \(isUpgraded ?? false)")
                 #expect(
                     entry.match?.reasons.contains { [.refundProrated, .endedByUpgrade].contains($0) } ?? false
                         == (reason != nil))

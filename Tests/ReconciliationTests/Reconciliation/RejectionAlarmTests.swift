@@ -18,9 +18,10 @@ import Testing
         #expect(later == Array(repeating: false, count: 10) + [true], "a new window")
     }
 
-    @Test("every reason that may be our own mistake names its setting, no other does")
-    func settings() {
-        let named = Reason.allCases.filter { RejectionAlarm.setting($0) != nil }
-        #expect(Set(named) == [.wrongApp, .wrongEnvironment, .untrustedRoot, .clockAhead, .certificateRevoked])
+    @Test("every reason that may be our own mistake, or that of the app's release, names its cause, no other does")
+    func causes() {
+        let named = Reason.allCases.filter { RejectionAlarm.cause($0) != nil }
+        #expect(
+            Set(named) == [.malformed, .wrongApp, .wrongEnvironment, .untrustedRoot, .clockAhead, .certificateRevoked])
     }
 }

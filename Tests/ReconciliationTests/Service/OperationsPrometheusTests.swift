@@ -1,4 +1,5 @@
 import Encoding
+import Foundation
 import Metrics
 import Service
 import Testing
@@ -29,10 +30,26 @@ import Testing
                 makegood_meter -2
                 # TYPE makegood_things_total counter
                 makegood_things_total{a="1",b="2"} 4
+                # HELP makegood_metrics_series_dropped_total Label sets that found no room in the registry.
                 # TYPE makegood_metrics_series_dropped_total counter
                 makegood_metrics_series_dropped_total 0
 
                 """)
+    }
+
+    @Test("every metric of the program has its line of help, and no line is left of one that is gone")
+    func help() throws {
+        let sources = URL(filePath: #filePath).deletingLastPathComponent().deletingLastPathComponent()
+            .deletingLastPathComponent().deletingLastPathComponent().appending(path: "Sources")
+        let files = try #require(FileManager.default.enumerator(at: sources, includingPropertiesForKeys: nil))
+        var names: Set<String> = []
+        for case let file as URL in files
+        where file.pathExtension == "swift" && file.lastPathComponent != "MetricHelp.swift" {
+            let text = try String(contentsOf: file, encoding: .utf8)
+            names.formUnion(text.matches(of: /"(makegood_[a-z0-9_]+)"/).map { String($0.1) })
+        }
+        #expect(names == Set(MetricHelp.texts.keys))
+        for text in MetricHelp.texts.values { #expect(text.hasSuffix(".") && !text.contains { "\\\n".contains($0) }) }
     }
 
     @Test("A timer is a histogram in seconds: buckets add up, +Inf is all")

@@ -137,6 +137,10 @@ import Testing
             #expect(try await repairs.redrive([.held, .parked], appID: nil, reason: nil) == 3)
             #expect(try await due() == names([held, sandbox, other, parked]))
             #expect(try await repairs.redrive([.held, .parked], appID: nil, reason: nil) == 0)
+            try await lab.run("update receipts set due_at = now() + interval '1 hour'")
+            let open = try await lab.post()
+            #expect(try await repairs.redrive([sandbox.id, parked.id, open.id, UUID()]).count == 2)
+            #expect(try await due() == names([sandbox, parked]))
         }
     }
 

@@ -33,7 +33,7 @@ import Testing
                 appID: "game", userIDs: ["u777", "u778"], before: .newest, limit: 51)
             let tenDaysAgo = Int(Date.now.timeIntervalSince1970 - 10 * 86_400) * 1_000_000
             let later = Statements.PurchasePage(
-                appID: "game", userIDs: page.userIDs, before: PurchaseCursor(at: tenDaysAgo, key: "t5"), limit: 51)
+                appID: "game", userIDs: page.userIDs, before: ListCursor(at: tenDaysAgo, key: "t5"), limit: 51)
             let month = Statements.SpendingQuestion(
                 appID: "game", userIDs: page.userIDs, from: .now.addingTimeInterval(-30 * 86_400), to: .now)
             for isGeneric in [false, true] {

@@ -231,14 +231,9 @@ import Testing
             let explainer = Explainer(database: lab.database, keys: nil)
             _ = try await ImporterTests.run(
                 .grants, ImporterTests.grants("1 1 owner-1 coins", "2 2 owner-1 coins", "3 3 owner-2 coins"), in: lab)
-            func listed(_ user: String, before: PurchaseCursor = .newest, limit: Int = 9) async throws -> PurchaseList {
+            func listed(_ user: String, before: ListCursor = .newest, limit: Int = 9) async throws -> PurchaseList {
                 let page = Statements.PurchasePage(appID: "game", userIDs: [user], before: before, limit: limit)
-                return PurchaseList(
-                    [
-                        try await lab.database.run(Statements.grantedPurchases, page),
-                        try await lab.database.run(Statements.importedPurchases, page),
-                        try await lab.database.run(Statements.postedPurchases, page),
-                    ], limit: limit)
+                return try await PurchaseList(of: page, in: lab.database)
             }
             func words(_ list: PurchaseList) -> [String] {
                 list.topUps.map {
@@ -252,7 +247,8 @@ import Testing
             #expect(words(try await listed("owner-1")) == both)
             let first = try await listed("owner-1", limit: 1)
             #expect(words(first) == [both[0]])
-            #expect(words(try await listed("owner-1", before: try #require(first.next), limit: 1)) == [both[1]])
+            let last = try await listed("owner-1", before: try #require(first.next), limit: 1)
+            #expect(words(last) == [both[1]] && last.next == nil)
             for reader in [Self.support, Self.player("owner-1")] {
                 let timeline = try #require(try await explainer.timeline(of: .transaction("1"), for: reader))
                 #expect(

@@ -107,6 +107,21 @@ extension Invariant {
         return violations
     }
 
+    /// How many receipts and grants a check of this span reads, so that "no violation" says of how much.
+    package static func extent(
+        _ database: Database, span: Span
+    ) async throws(PostgresError) -> (receipts: Int, grants: Int) {
+        let seconds = Scope(span, scale: 1).seconds
+        let statement = Statement<Void, (receipts: Int, grants: Int)>(
+            "check.extent",
+            """
+            select (select count(*) from receipts where received_at > now() - make_interval(secs => \(seconds))),
+              (select count(*) from grants where granted_at > now() - make_interval(secs => \(seconds)))
+            """,
+            read: { row throws(PostgresError) in (receipts: try row.int(0), grants: try row.int(1)) })
+        return try await database.run(statement, ()).first ?? (0, 0)
+    }
+
     /// Runs this invariant, and returns its violation; nil if it holds.
     package func check(_ database: Database, span: Span, scale: Double) async throws(PostgresError) -> Violation? {
         let rows = try await database.run(statement(Scope(span, scale: scale)), ())

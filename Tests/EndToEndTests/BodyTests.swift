@@ -1,0 +1,122 @@
+import Adversary
+import AppStoreSimulator
+import Foundation
+import NIOCore
+import Testing
+
+extension EndToEnd {
+    /// Bodies of megabytes: what is taken, and how much memory they cost.
+    @Suite(.serialized) struct Bodies {
+        /// The bound that deploy/operating.md states ("Large bodies").
+        private static let residentMegabytesMax = 900
+        private static let bytesMax = 8 << 20
+
+        /// Goal: receipts of more than 1 MiB and of almost 8 MiB are taken by default and granted (F5).
+        /// Method: two genuine receipts that are padded; each goes from ingest through the worker to verifyReceipt. The
+        /// larger one leaves less than 200 KiB of the limit. A receipt that leaves nothing is answered 413.
+        @Test func receiptsOfMegabytesAreGranted() async throws {
+            try await System.run(.init(timeScale: 0.5)) { system in
+                try await system.startAll()
+                for (padding, bytes) in [
+                    (1 << 20, 1 << 20..<2 << 20), (6_150_000, Self.bytesMax - 200 << 10..<Self.bytesMax),
+                ] {
+                    let (sale, body) = try await receipt(of: padding, "u-\(padding)", system)
+                    #expect(bytes.contains(body.count), "\(body.count)")
+                    system.owe(sale, to: "u-\(padding)")
+                    let answer = try await system.client.postBody(body, wait: 20)
+                    #expect(answer.isAccepted, "\(answer.text)")
+                    try await system.settleDebts()
+                    let ended = try await system.client.receipt(answer.id)
+                    #expect(ended.state == "granted" && ended.safeToFinish == true, "\(ended.text)")
+                }
+                let (_, tooLarge) = try await receipt(of: 6_300_000, "u1", system)
+                #expect(tooLarge.count > Self.bytesMax)
+                let refused = try await system.client.postBody(tooLarge)
+                #expect(refused.status == 413 && refused.field == "body" && refused.safeToFinish == false)
+            }
+        }
+
+        /// Goal: 64 posts of 8 MiB at once cost a bounded amount of memory; the next large post is answered 503 with
+        /// Retry-After; small posts are taken meanwhile; and each of the 64 is answered.
+        /// Method: 64 callers send 8 MiB each but for the last byte. When all of that is there, another post of 8 MiB is
+        /// answered 503, and a signed transaction 202. Then the callers send the last byte. Two of them posted a receipt
+        /// that can be stored, the others no JSON. The memory is the most that was resident at any time.
+        @Test func sixtyFourOfEightMiB() async throws {
+            try await System.run(.init(endsQuiet: false)) { system in
+                let ingest = try await system.start(.ingest)
+                let client = try system.client
+                let piece = ByteBuffer(repeating: UInt8(ascii: "A"), count: 64 << 10)
+                var callers: [AsyncStream<ByteBuffer>.Continuation] = []
+                try await withThrowingTaskGroup(of: Client.Answer.self) { group in
+                    for number in 0..<64 {
+                        let (body, continuation) = AsyncStream.makeStream(of: ByteBuffer.self)
+                        callers.append(continuation)
+                        let start = number < 2 ? #"{"userId":"u1","appId":"game","receipt":""# : "A"
+                        continuation.yield(ByteBuffer(string: start))
+                        var rest = Self.bytesMax - start.utf8.count - (number < 2 ? 2 : 1)
+                        if number < 2 { rest -= rest % 4 }
+                        let bytes = start.utf8.count + rest + (number < 2 ? 2 : 1)
+                        while rest > 0 {
+                            continuation.yield(piece.getSlice(at: 0, length: min(rest, piece.readableBytes)) ?? piece)
+                            rest -= piece.readableBytes
+                        }
+                        if number < 2 { continuation.yield(ByteBuffer(string: "\"")) }
+                        group.addTask { try await client.postStream(body, bytes: bytes) }
+                    }
+                    try await system.wait("all bodies to be there but for their ends") {
+                        try await Self.bytesHeld(client) >= 64 * (Self.bytesMax - 8)
+                    }
+                    let refused = try await client.postBody(
+                        Data(repeating: UInt8(ascii: "A"), count: Self.bytesMax))
+                    #expect(refused.status == 503 && refused.code == "unavailable", "\(refused.text)")
+                    #expect(refused.json["limit"] as? String == "process.bodies")
+                    #expect((refused.header("retry-after").flatMap { Int($0) } ?? 0) > 0)
+                    let sale = try await system.appStore.sell()
+                    let small = try await client.post(.init(userId: "u1", signedTransaction: sale.signedTransaction))
+                    #expect(small.status == 202, "\(small.text)")
+                    for (number, caller) in callers.enumerated() {
+                        caller.yield(ByteBuffer(string: number < 2 ? "}" : "A"))
+                        caller.finish()
+                    }
+                    let answers = try await group.reduce(into: [Int: Int]()) { $0[$1.status, default: 0] += 1 }
+                    #expect(answers == [202: 2, 400: 62])
+                }
+                let resident = try ingest.peakMegabytes
+                print("bodies: peak \(resident) MB")
+                #expect(resident > 500, "all of the bodies were there")
+                #expect(resident < Self.residentMegabytesMax)
+                // The two posted one proof of one user.
+                #expect(try await system.count("select count(*) from receipts where kind = 'receipt'") == 1)
+            }
+        }
+
+        /// The bytes of bodies that ingest holds, by its own metric.
+        private static func bytesHeld(_ client: Client) async throws -> Int {
+            let lines = try await client.get("/metrics").text.split(separator: "\n")
+            let line = lines.first { $0.hasPrefix(#"makegood_http_body_bytes{size="large"} "#) }
+            return line?.split(separator: " ").last.flatMap { Double($0) }.map { Int($0) } ?? 0
+        }
+
+        /// A sale, and the post of its receipt with so many bytes more than it needs.
+        private func receipt(
+            of padding: Int, _ user: String, _ system: System
+        ) async throws -> (sale: Sale, body: Data) {
+            let sale = try await system.appStore.sell()
+            var request = ReceiptRequest(app: "game", transactionIds: [sale.purchase.transactionId])
+            request.paddingBytes = padding
+            let receipt = try system.appStore.store.receipt(request)
+            return (sale, Data(#"{"appId":"game","userId":"\#(user)","receipt":"\#(receipt)"}"#.utf8))
+        }
+    }
+}
+
+extension RunningProcess {
+    /// The most memory that was resident at any time, in megabytes (proc(5), VmHWM).
+    var peakMegabytes: Int {
+        get throws {
+            let status = try String(contentsOfFile: "/proc/\(id)/status", encoding: .utf8)
+            let line = try #require(status.split(separator: "\n").first { $0.hasPrefix("VmHWM:") })
+            return try #require(line.split(separator: " ").dropLast().last.flatMap { Int($0) }) / 1024
+        }
+    }
+}
