@@ -89,7 +89,7 @@ actor Connection {
     }
 
     func transact<Result: Sendable>(
-        _ name: String, _ body: (DatabaseTransaction) throws(PostgresError) -> Result
+        _ name: String, isSnapshot: Bool, _ body: (DatabaseTransaction) throws(PostgresError) -> Result
     ) throws(PostgresError) -> Attempt<Result> {
         guard let link = usable else { return .notSent }
         return .done(
@@ -98,7 +98,8 @@ actor Connection {
                 var isSecondTry = false
                 while true {
                     isOutOfDate = false
-                    let transaction = DatabaseTransaction(isNested: isNested) { round throws(PostgresError) in
+                    let transaction = DatabaseTransaction(isNested: isNested, isSnapshot: isSnapshot) {
+                        round throws(PostgresError) in
                         try self.exchange(round, on: link)
                     }
                     do throws(PostgresError) {

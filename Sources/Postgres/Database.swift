@@ -46,14 +46,19 @@ public final class Database: Sendable {
     ///
     /// - Parameters:
     ///   - name: metrics call the transaction so, as a statement.
+    ///   - isSnapshot: the transaction only reads, and all its statements see the database as the first of them found it
+    ///     (REPEATABLE READ, READ ONLY).
     ///   - body: queues and exchanges rounds, and commits at its end; without a commit everything is rolled back. Runs
     ///     on the connection's thread, and again if a prepared statement was out of date.
     /// - Throws: `lost` if the transaction may have been committed, `undecodable` also after the commit: repeat it, if it
     ///   is idempotent. After any other error nothing of it is written.
     public func transact<Result: Sendable>(
-        _ name: String, _ body: @escaping @Sendable (DatabaseTransaction) throws(PostgresError) -> Result
+        _ name: String, isSnapshot: Bool = false,
+        _ body: @escaping @Sendable (DatabaseTransaction) throws(PostgresError) -> Result
     ) async throws(PostgresError) -> Result {
-        try await lend { connection async throws(PostgresError) in try await connection.transact(name, body) }
+        try await lend { connection async throws(PostgresError) in
+            try await connection.transact(name, isSnapshot: isSnapshot, body)
+        }
     }
 
     /// Lends the least busy connection to a call. A connection found broken before anything was sent costs one turn.

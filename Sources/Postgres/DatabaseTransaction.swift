@@ -1,10 +1,11 @@
 /// A transaction on one connection, in rounds: what a round queues is sent at once, and its answers come with one
 /// `exchange`.
 ///
-/// READ COMMITTED: each statement sees what was committed before it began, and what the transaction itself wrote. The
-/// whole transaction is one synchronous call on the connection's thread, so that no other call gets into it. The server
-/// ends it (25P03, `lost`) if the next round does not come within `idleMax`: an idle transaction holds locks, and hides
-/// the event feed of every app (`pg_snapshot_xmin`).
+/// READ COMMITTED: each statement sees what was committed before it began, and what the transaction itself wrote. In a
+/// snapshot, which only reads, each statement sees what was committed before the first one began. The whole transaction
+/// is one synchronous call on the connection's thread, so that no other call gets into it. The server ends it (25P03,
+/// `lost`) if the next round does not come within `idleMax`: an idle transaction holds locks, and hides the event feed of
+/// every app (`pg_snapshot_xmin`).
 public final class DatabaseTransaction {
     /// Longer than any round takes to decide, shorter than `lock_timeout`.
     static let idleMax = "1s"
@@ -18,16 +19,22 @@ public final class DatabaseTransaction {
 
     /// - Parameters:
     ///   - isNested: the connection's owner has begun a transaction by a statement, and ends it.
+    ///   - isSnapshot: it only reads, and sees one state of the database; a nested one sees what its owner's begin says.
     ///   - send: sends a round on the transaction's connection, and hands each reply its result.
-    init(isNested: Bool, sendingBy send: @escaping ([any QueuedReply]) throws(PostgresError) -> Void) {
+    init(
+        isNested: Bool, isSnapshot: Bool,
+        sendingBy send: @escaping ([any QueuedReply]) throws(PostgresError) -> Void
+    ) {
         self.isNested = isNested
         self.send = send
         guard !isNested else { return }
-        queue(Self.begin, ())
+        queue(isSnapshot ? Self.beginSnapshot : Self.begin, ())
         queue(Self.limitIdle, ())
     }
 
     private static let begin = Statement<Void, Void>("transaction.begin", "begin")
+    private static let beginSnapshot = Statement<Void, Void>(
+        "transaction.begin_snapshot", "begin isolation level repeatable read read only")
     private static let limitIdle = Statement<Void, Void>(
         "transaction.limit_idle", "set local idle_in_transaction_session_timeout = '\(idleMax)'")
     private static let commit = Statement<Void, Void>("transaction.commit", "commit")

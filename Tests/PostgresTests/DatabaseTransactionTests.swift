@@ -47,6 +47,30 @@ import Testing
         }
     }
 
+    @Test("a snapshot reads one state of the database; any other transaction may write", arguments: [true, false])
+    func snapshot(namedStatements: Bool) async throws {
+        let mode = Statement<Void, String>(
+            "test.mode",
+            "select current_setting('transaction_isolation') || ' ' || current_setting('transaction_read_only')",
+            read: { row throws(PostgresError) in try row.text(0) })
+        try await withTable(namedStatements: namedStatements) { database in
+            for (isSnapshot, expected) in [(true, "repeatable read on"), (false, "read committed off")] {
+                let modes = try await database.transact("test.snapshot", isSnapshot: isSnapshot) {
+                    transaction throws(PostgresError) in
+                    let first = transaction.queue(mode, ())
+                    try transaction.exchange()
+                    let second = transaction.queue(mode, ())
+                    try transaction.commit()
+                    return first.rows + second.rows
+                }
+                #expect(modes == [expected, expected])
+            }
+            // The connection is as it was.
+            try await database.run(Self.keep, 1)
+            #expect(try await database.run(mode) == ["read committed off"])
+        }
+    }
+
     @Test("without a commit nothing is kept, and the connection serves the next call")
     func rollsBack() async throws {
         try await withTable { database in

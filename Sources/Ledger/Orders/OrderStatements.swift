@@ -127,11 +127,6 @@ extension Statements {
             FoundOrder(index: try row.int(orderColumnCount) - 1, view: try row.order())
         })
 
-    /// SQL: whether a receipt that named an order `o` belongs to the order's user.
-    private static let isOfOrder = """
-        app_id = o.app_id and (user_id is null or \(isOneOf("receipts.user_id", "o.user_id", of: "o.app_id")))
-        """
-
     /// Orders with the receipts that named them, by the first post or a later one. Unknown ids are missing from the
     /// result. A receipt of another user who named the order is left out.
     package static let readOrders = Statement<[UUID], OrderView>(
@@ -147,20 +142,21 @@ extension Statements {
               'receivedAt', to_char(r.received_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'),
               'transactions', t.list)) order by r.received_at), '[]') as list
           from (
-            select id, user_id, state, reason, received_at from receipts
-            where lower(order_id) = o.id::text and \(isOfOrder)
-            union
-            select id, user_id, state, reason, received_at from receipt_lines
+            select receipts.id, user_id, state, reason, received_at
+            from (select id from receipts where lower(order_id) = o.id::text
+              union select receipt_id from receipt_lines where lower(order_id) = o.id::text) named
             cross join lateral (select id, app_id, user_id, state, reason, received_at
-              from receipts where id = receipt_lines.receipt_id offset 0) receipts
-            where lower(order_id) = o.id::text and \(isOfOrder)
+              from receipts where id = named.id offset 0) receipts
+            -- Of the order's user.
+            where app_id = o.app_id and (user_id is null or \(isOneOf("receipts.user_id", "o.user_id", of: "o.app_id")))
             order by received_at desc limit \(OrderView.submissionsMax)) r
           cross join lateral (
             select coalesce(jsonb_agg(jsonb_build_object('transactionId', c.transaction_id, 'state', \(shownState("c")),
                 'orderId', b.id, 'orderUserId', b.user_id) order by c.transaction_id), '[]') as list
             from (select transaction_id, state, reason from outcomes where receipt_id = r.id order by transaction_id
               limit 100) c
-            left join lateral (select bound.id, bound.user_id from grants g join orders bound on bound.id = g.order_id
+            left join lateral (select bound.id, bound.user_id from grants g
+              cross join lateral (select id, app_id, user_id from orders where id = g.order_id offset 0) bound
               where g.transaction_id = c.transaction_id and bound.app_id = o.app_id
                 and \(isOneOf("bound.user_id", "o.user_id", of: "o.app_id")) offset 0) b on true) t) s
         """,

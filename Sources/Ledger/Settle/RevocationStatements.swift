@@ -54,43 +54,18 @@ extension Statements {
             """
     }
 
-    /// True, or no row.
+    /// True, or no row. The table has another name inside, because the callers' row may be called `transactions`.
     static func successor(
         original: String, app: String, environment: String, product: String, endedAt: String
     ) -> String {
         """
-        select true from (select app_id, environment, product_id, purchased_at from transactions
-            where original_transaction_id = \(original) offset 0) s
+        select true from (select app_id, environment, product_id, purchased_at from transactions own
+            where own.original_transaction_id = \(original) offset 0) s
           where s.app_id = \(app) and s.environment = \(environment) and s.product_id <> \(product)
             and s.purchased_at between \(endedAt) - \(successorWithin) and \(endedAt) + \(successorWithin)
           limit 1
         """
     }
-
-    /// Of a question `i` of ``evidence``: why its purchase was taken back under another of its ids, a restore's or the same
-    /// period's, after it was bought and its proof was signed. By its chain alone.
-    static let takenBackUnderAnotherID = """
-        case when i.is_chain then (
-          select \(takenBack("t"))
-          from (select * from transactions where original_transaction_id = i.original and revoked_at is not null offset 0) t
-          where t.app_id = i.app and t.environment = i.environment and t.transaction_id <> i.id
-            and t.revoked_at > i.purchased_at and t.signed_at > coalesce(i.signed_at, '-infinity')
-            and (not i.is_period or t.expires_at = i.expires_at)
-            -- A consumable that was bought at another time is another purchase, whatever its ids say.
-            and (not i.is_consumable
-              or date_trunc('second', t.purchased_at) = date_trunc('second', i.purchased_at))
-            -- Not undone since.
-            and (select true from (
-                select app_id, environment, purchased_at, expires_at, revoked_at, signed_at from transactions
-                where original_transaction_id = i.original offset 0) u
-              where u.app_id = i.app and u.environment = i.environment and u.revoked_at is null
-                and u.signed_at > t.signed_at
-                and (not i.is_consumable
-                  or date_trunc('second', u.purchased_at) = date_trunc('second', i.purchased_at))
-                and case when i.is_period then u.expires_at = i.expires_at else u.purchased_at < t.revoked_at end
-              limit 1) is null
-          order by t.signed_at desc limit 1) end
-        """
 
     static let sharedOwnerships = Transaction.sharedOwnerships.map { "'\($0)'" }.joined(separator: ", ")
     private static let withdrawals = Revocation.withdrawals.map { "'\($0)'" }.joined(separator: ", ")

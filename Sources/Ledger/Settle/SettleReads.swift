@@ -32,9 +32,8 @@ extension Statements {
           union all
           select i.receipt from \(rows.rows(as: "i", "receipt", "app", "usr", "owner", "judged_at"))
             cross join lateral (select 1 from erasures
-              where app_id = i.app and user_sha256 = any(array[
-                  sha256(convert_to(i.usr, 'UTF8')), sha256(convert_to(i.owner, 'UTF8'))])
-                and erased_at > i.judged_at limit 1) e
+              where app_id = i.app and erased_at > i.judged_at and user_sha256 = any(array[
+                  sha256(convert_to(i.usr, 'UTF8')), sha256(convert_to(i.owner, 'UTF8'))]) limit 1) e
           where (select true from erasures
             where erased_at > (select min(judged_at) from \(rows.rows(as: "i", "judged_at"))) limit 1))
         """
@@ -142,25 +141,24 @@ extension Statements {
                   when i.name = 'item_month'
                     then (date_trunc('month', now() at time zone 'UTC') + interval '1 month' - interval '1 day')::date
                   else (now() at time zone 'UTC')::date end as day
-              from \(places.rows(as: "i")) \(lockedReceipt)
+              from \(places.rows(
+                as: "i", "receipt", "attempt", "lines", "transaction", "purchase_key", "app", "name", "holder",
+                "taken_for", "places")) \(lockedReceipt)
               where (i.receipt in (select receipt from outdated)) is not true
                 and (select true from grants where transaction_id = i.transaction) is null
                 and (select true from grants where purchase_key = i.purchase_key) is null
-                and (select \(takenBack("transactions")) from transactions where transaction_id = i.transaction) is null),
+                and (select \(takenBack("t")) from transactions t where t.transaction_id = i.transaction) is null),
             narrow as materialized (
-              select a.receipt, a.transaction, a.name,
-                take_limit_place(a.app, a.name, a.holder, a.day, a.taken_for, a.places) as has
+              select receipt, transaction, name, take_limit_place(app, name, holder, day, taken_for, places) as has
               from (select * from asked where name <> 'sandbox_app'
                 order by name, app, holder, taken_for, receipt offset 0) a),
             wide as materialized (
-              select a.receipt, a.transaction, a.name,
-                take_limit_place(a.app, a.name, a.holder, a.day, a.taken_for, a.places) as has
+              select receipt, transaction, name, take_limit_place(app, name, holder, day, taken_for, places) as has
               from (select * from asked where name = 'sandbox_app'
                   and ((receipt, transaction) in (
                     select receipt, transaction from narrow where not has and not starts_with(name, 'item_'))) is not true
                 order by app, taken_for, receipt offset 0) a)
-            select receipt, transaction, name from narrow where not has
-            union all select receipt, transaction, name from wide where not has
+            select receipt, transaction, name from (select * from narrow union all select * from wide) taken where not has
             """
         },
         read: { row throws(PostgresError) in

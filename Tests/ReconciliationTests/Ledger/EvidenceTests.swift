@@ -115,8 +115,7 @@ import Testing
                     }
                 }
             }
-            let rows = try await lab.database.run(Statements.evidence, questions)
-            let whole = Statements.join(rows, count: questions.count)
+            let whole = try await EvidenceQuestion.fullAnswers(to: questions, in: lab.database)
             let answers = try await EvidenceQuestion.answers(to: questions, in: lab.database)
             for (index, question) in questions.enumerated() {
                 let (answer, expected) = (answers[index], whole[index])
@@ -171,8 +170,7 @@ import Testing
                     }
                 }
             }
-            let whole = Statements.join(
-                try await lab.database.run(Statements.evidence, questions), count: questions.count)
+            let whole = try await EvidenceQuestion.fullAnswers(to: questions, in: lab.database)
             #expect(try await EvidenceQuestion.answers(to: questions, in: lab.database) == whole)
             let known = Set(try await lab.database.run(Statements.hasEvidence, questions))
             for (index, evidence) in whole.enumerated() where evidence != .none {

@@ -14,7 +14,7 @@ import Testing
 /// receipts and their other rows, then the statement runs again, and the blocks that the server touches for it are
 /// counted. `SettlePlanTests` covers settling.
 @Suite(.serialized, .timeLimit(.minutes(8))) struct KeptPlanTests {
-    /// The most is 350, for the query for a purchase's owner. A plan that reads all rows of an app touches 47,000.
+    /// The most is 350, for the evidence of a purchase's owner. A plan that reads all rows of an app touches 47,000.
     private static let blocksMax = 2000
 
     private struct Probe {
@@ -72,7 +72,7 @@ import Testing
             appID: "game", userIDs: users, from: .now.addingTimeInterval(-30 * 86_400), to: .now)
         let question = { (order: UUID) in
             EvidenceQuestion(
-                appID: "game", userID: "u777", namedOrderID: nil, installationID: nil,
+                appID: "game", userID: "u777", namedOrderID: order, installationID: "i777", recordUserID: "u778",
                 transaction: Verdict.Entry.purchase("new", of: transaction) { $0.appAccountToken = order }.transaction,
                 isOneOfSeveral: true)
         }
@@ -127,7 +127,11 @@ import Testing
                     receiptID: receipt, appID: "game",
                     transactions: [Verdict.Entry.purchase(transaction).transaction])
             },
-            probe(Statements.evidence) { lab in [question(try await order(lab))] },
+            Probe(name: "matching.evidence") { lab in
+                let questions = [question(try await order(lab))]
+                return try await EvidenceQuestion.fullAnswers(to: questions, in: lab.ledger.database)
+                    .flatMap(\.orders).count
+            },
             probe(Statements.shadowEvidence) { lab in [question(try await order(lab))] },
             probe(Statements.shadowOrders) { lab in [try await order(lab)] },
             probe(Statements.shadowFacts) { _ in .init(appID: "game", transactionIDs: [transaction]) },

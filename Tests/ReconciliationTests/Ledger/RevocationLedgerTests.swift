@@ -28,7 +28,8 @@ import Testing
                   unnest(array[null, false, true]) is_upgraded, unnest(array[null, now()]) revoked_at,
                   unnest(array[true, false]) is_signed
                 """)
-            // Another product of the chain followed half of these purchases.
+            // Another product of the chain followed half of these purchases. It says nothing of another chain's, also where
+            // the row is called as its table, as most callers call it.
             try await lab.run(
                 """
                 insert into transactions (transaction_id, app_id, environment, original_transaction_id, product_id, quantity,
@@ -41,13 +42,13 @@ import Testing
                 Statement<Void, (Transaction, Bool, String?, Bool, String?)>(
                     "test.endings",
                     """
-                    select (\(Statements.takenBack("t"))), \(Statements.isRefund("t")),
-                      exists (select from transactions s where s.transaction_id = 'next of ' || t.transaction_id),
-                      (select ending from v_ended_purchases e where e.transaction_id = t.transaction_id), f.*
-                    from transactions t
+                    select (\(Statements.takenBack("transactions"))), \(Statements.isRefund("transactions")),
+                      exists (select from transactions s where s.transaction_id = 'next of ' || transactions.transaction_id),
+                      (select ending from v_ended_purchases e where e.transaction_id = transactions.transaction_id), f.*
+                    from transactions
                     cross join lateral (select \(Statements.storedFacts) from transactions s
-                      where s.transaction_id = t.transaction_id) f
-                    where t.product_id = 'pass'
+                      where s.transaction_id = transactions.transaction_id) f
+                    where transactions.product_id = 'pass'
                     """,
                     read: { row throws(PostgresError) in
                         guard let transaction = try row.transaction(from: 4) else { throw row.undecodable(4) }

@@ -38,6 +38,18 @@ private func settleNothing(in database: Database) async throws {
     }
 }
 
+/// Runs each statement of the evidence for no question.
+private func askNothing(in database: Database) async throws {
+    try await database.transact("test.evidence", isSnapshot: true) { transaction throws(PostgresError) in
+        for part in EvidenceTransaction.firstRound { transaction.queue(part.statement, []) }
+        transaction.queue(Statements.ordersOfUsers, [])
+        transaction.queue(Statements.ordersNearby, [])
+        transaction.queue(Statements.provenInstallations, [])
+        transaction.queue(Statements.postersWithToken, [])
+        try transaction.exchange()
+    }
+}
+
 extension RightsTests {
     /// Does the work of every service and of support, as their roles, on a database of its own. Returns the statements
     /// that each role ran.
@@ -236,13 +248,9 @@ extension RightsTests {
                     try await database.run(
                         Statements.claimAppleUpdates, .init(lines: [line], limit: 1, lease: .seconds(1))) == [])
                 try await database.run(Statements.reportAppleUpdates, [])
-                try await database.run(
-                    Statements.evidence,
-                    [
-                        EvidenceQuestion(
-                            appID: "game", userID: "u1", namedOrderID: UUID(), installationID: "i",
-                            transaction: page.transactions[0])
-                    ])
+                try await askNothing(in: database)
+                let asked = lab.question(page.transactions[0], named: UUID(), installation: "i")
+                #expect(try await EvidenceQuestion.fullAnswers(to: [asked], in: database).count == 1)
                 let withToken = Verdict.Entry.purchase("t1") { $0.appAccountToken = id }
                 try await database.run(Statements.orderOfToken, [lab.question(withToken.transaction)])
                 try await database.run(Statements.hasEvidence, [lab.question(page.transactions[0])])
