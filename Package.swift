@@ -98,7 +98,8 @@ let package = Package(
         .target(
             name: "Service",
             dependencies: [
-                "Caching", "Encoding", "Purchases", "Settings", "CZlib", hummingbird, hummingbirdCore, httpTypes, crypto,
+                "Caching", "Encoding", "Purchases", "Settings", "CZlib", hummingbird, hummingbirdCore, httpTypes,
+                crypto,
                 lifecycle, log, metrics, coreMetrics, deque, nioCore, nioHTTP1, nioHTTPTypes,
             ],
             swiftSettings: unsafeC),

@@ -179,7 +179,8 @@ package struct Matcher: Sendable {
     /// Where the tables hold keys instead of ids, no token is derived from the poster's key.
     private var isTokenOfPostersName: Bool {
         guard let token, let userID = claim.userID else { return false }
-        return AccountToken.Derivation.known.contains { $0.token(of: userID) == token }
+        let derived = AccountToken.Derivation.known.map { $0.token(of: userID) }
+        return derived.contains(token)
     }
 
     /// Row 3 for a token that was only used before. It names its user if that user posts, or if nobody posts for a day.

@@ -98,7 +98,7 @@ extension EndToEnd {
                 #expect(try await system.isOpen(open))
 
                 guard !isProtected else { return }
-                try await system.command("users", "erase", "real-1", "--app", "game")
+                try await system.command("users", "erase", "real-1", "--app", "game", "--yes")
                 #expect(
                     try await system.texts("select details::text from receipts where id = '\(held.id)'") == ["{}"])
                 let owner = try await system.texts(

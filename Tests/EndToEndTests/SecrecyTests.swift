@@ -88,7 +88,8 @@ extension EndToEnd {
                     try await system.submit(.init(userId: "trace-7", signedTransaction: proof), wait: 20)
                 }
                 #expect(
-                    try await client.postBody(Data(#"{"userId":"trace-6","receipt":"\#(Self.jws)"}"#.utf8)).status
+                    try await client.postBody(Data(#"{"userId":"trace-6","receipt":"\#(Self.jws).\#(Self.jws)"}"#.utf8))
+                        .status
                         == 400)
                 system.postgresProxy?.set(.cut)
                 try await Task.sleep(for: .seconds(1))

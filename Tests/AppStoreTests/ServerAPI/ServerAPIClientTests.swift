@@ -126,7 +126,7 @@ import Testing
             (.json(#"{"errorCode":1.5}"#, status: 404), .httpStatus(404), true),
             (.json(#"[4040010]"#, status: 404), .httpStatus(404), true),
             (.json(#"{"signedTransactionInfo":"a.b.c"}"#, status: 302), .httpStatus(302), true),
-            (.json("{}"), .garbage, true), (.json(#"{"signedTransactionInfo":7}"#), .garbage, true),
+            (.json("{}"), .garbage, true), (.json(#"{"signedTransactionInfo":{}}"#), .garbage, true),
             (.json(""), .garbage, true), (.json(#"["a.b.c"]"#), .garbage, true),
         ] as [(LocalApple.Answer, AppStoreError, Bool)] {
             try await LocalApple.serving({ _ in answer }) { apple, http in

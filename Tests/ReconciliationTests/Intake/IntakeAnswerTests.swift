@@ -150,7 +150,8 @@ import Testing
         #expect(
             list.first?.text
                 == #"{"transactionId":"0","originalTransactionId":"0","productId":"p","quantity":1,"#
-                + #""environment":"Xcode","state":"granted","appleAsked":false,"safeToFinish":true,"owner":"you"}"#)
+                + #""environment":"Xcode","state":"granted","appleAsked":false,"safeToFinish":true,"owner":"you","#
+                + #""sentence":"# + PlayerSentence(.granted, nil).json.text + "}")
         #expect(list.last?["appleAsked"] == nil)
     }
 

@@ -146,7 +146,7 @@ import Testing
             let refused = try await RawConnection.exchange(
                 intake.port,
                 "POST /v1/receipts/batch HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer \(IntakeFixture.key)\r\n"
-                    + "Content-Length: 4400000\r\n\r\n")
+                    + "Content-Length: 9000000\r\n\r\n")
             #expect(refused.hasPrefix("HTTP/1.1 413") && refused.contains("body_too_large"))
             #expect(try await intake.send("GET", "/v1/receipts/batch").status == 405)
             #expect(try await intake.count("select count(*) from receipts") == before)

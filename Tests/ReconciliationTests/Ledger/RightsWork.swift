@@ -356,6 +356,7 @@ extension RightsTests {
                 let clear = UserErasure(database: database, keys: nil, actor: "ann")
                 #expect(try await clear.erase(clear.name(of: "u1", app: "game")))
                 #expect(try await Invariant.check(database, span: .all) == [])
+                #expect(try await Invariant.extent(database, span: .all).receipts > 0)
             }
             try await act(.dashboard, in: lab) { database in
                 for line in Rights.all where line.object.hasPrefix("table v_") {

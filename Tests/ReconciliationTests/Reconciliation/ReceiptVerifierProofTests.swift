@@ -225,7 +225,7 @@ import Testing
                 let entry = try #require(try await Self.entries(row, app, lab).first)
                 #expect(entry.transaction.id == "\(environment)/0" && entry.transaction.isFirstOfChain)
                 #expect(entry.decision == .coins)
-                let posted = try await lab.lab.post("u of \(environment)")
+                let posted = try await lab.lab.post("u1")
                 #expect(try await lab.lab.settle(posted, entry) == .granted)
             }
             // Apple's transaction of the same number is another one.
