@@ -35,7 +35,7 @@ comment on column order_endings.reported_at is 'When the state was reported.';
 -- the order was closed counts, because the user has paid. Answers:
 --   ended     the state is new, and the event is written
 --   known     the order was in this state before
---   granted   an Apple purchase was granted by the order
+--   granted   an Apple purchase was granted by the order, which was not paid elsewhere before
 --   open, paid, closed, refunded   the order's state, from which the reported state does not follow
 --   unknown   there is no such order
 create function end_order(ordr uuid, ending text, ref text, event uuid, told jsonb) returns text
@@ -47,8 +47,9 @@ begin
     -- Two reports of one order come one after the other.
     select app_id, user_id into o from orders where id = ordr for no key update;
     if not found then return 'unknown'; end if;
-    if (select true from grants where order_id = ordr) then return 'granted'; end if;
     before := coalesce((select e.state from order_endings e where e.order_id = ordr), 'open');
+    -- What was paid elsewhere before can be given back elsewhere, whatever Apple's purchase did with the order since.
+    if before in ('open', 'closed') and (select true from grants where order_id = ordr) then return 'granted'; end if;
     if before = ending then return 'known'; end if;
     if (before, ending) not in (('open', 'paid'), ('closed', 'paid'), ('open', 'closed'), ('paid', 'refunded')) then
         return before;

@@ -20,6 +20,8 @@ package struct AppServices: Sendable {
     /// The clients of the app's other bundle ids. Apple answers about a purchase only to a token with the bundle id
     /// that sold it.
     private var serverAPIOfAlias: [String: ServerAPIClient] = [:]
+    /// Whether it asks Apple about purchases of an alias. What Apple refuses then may be the alias, not the credential.
+    package private(set) var isOtherBuild = false
     /// A short hash of the key or secret for each service, so that a halt does not apply to a corrected one.
     package let credentialHashes: [ServiceCall.Service: String]
 
@@ -89,6 +91,7 @@ package struct AppServices: Sendable {
         guard let bundleID, let client = serverAPIOfAlias[bundleID] else { return self }
         var app = self
         app.serverAPI = client
+        app.isOtherBuild = true
         return app
     }
 

@@ -86,7 +86,10 @@ package final class AppleGateway: Sendable {
         } catch {
             var fate = Fate(error.error)
             let isAnswer = error.error != .halted
-            if case .halt = fate, isAnswer, halt == nil, isProven(service, app) { fate = .retry(.appleAnswer) }
+            // Another build of the app shares the credential: an alias that Apple does not know must not halt the app.
+            if case .halt = fate, isAnswer, halt == nil, app.isOtherBuild || isProven(service, app) {
+                fate = .retry(.appleAnswer)
+            }
             // Apple was not asked: the probe is left to the next question.
             if let halt, error.calls.isEmpty { await halts.returnProbe(halt) }
             switch (fate, error.calls.last) {

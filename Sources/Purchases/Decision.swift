@@ -93,8 +93,10 @@ package struct Claim: Sendable, Equatable {
     /// Why a purchase is held for which no row names an owner. A post that names a placeholder waits for the post of
     /// the user whom the app has lost.
     package var reasonOfNobody: Reason { isOfPlaceholder ? .userPlaceholder : .orderUnknown }
-    /// Whether the post names a placeholder in the place of its user, and no order names the user either.
-    package var isOfPlaceholder: Bool { userID == nil && declared?.isOfPlaceholder == true }
+    /// Whether the post names a placeholder in the place of its user, and no order names the user either. It holds for
+    /// every purchase of the post, also for those that the declaration is not about.
+    package var isOfPlaceholder: Bool { userID == nil && namesPlaceholder }
+    private let namesPlaceholder: Bool
 
     package init(
         userID: String?, hasPossession: Bool, receivedAt: Date, judgedAt: Date? = nil, target: String? = nil,
@@ -107,6 +109,7 @@ package struct Claim: Sendable, Equatable {
         self.judgedAt = judgedAt ?? receivedAt
         self.target = target
         self.declared = declared
+        namesPlaceholder = declared?.isOfPlaceholder == true
     }
 }
 

@@ -151,7 +151,7 @@ package enum FinishPolicy: Sendable {
 package enum SafeToFinish {
     /// True if the client's copy is not needed any more: granted, already granted (to any user), rejected for one of
     /// ``Reason/leavingNothing``, or held once Apple's verified facts are stored here (then this server owes the
-    /// purchase), unless another post settles it.
+    /// purchase), unless another post settles it. A reason of a newer version may be one that another post settles.
     ///
     /// - Parameter isDisputed: whether another user has it by less than proof, and the poster was told so less than a
     ///   day ago.
@@ -162,7 +162,7 @@ package enum SafeToFinish {
         case "granted", "already_granted": !isDisputed
         case "rejected": reason.flatMap(Reason.init(rawValue:)).map { Reason.leavingNothing.contains($0) } ?? false
         case "held":
-            hasFacts && finishHeld && reason.flatMap(Reason.init(rawValue:))?.isSettledByAnotherPost != true
+            hasFacts && finishHeld && (reason.map { Reason(rawValue: $0)?.isSettledByAnotherPost == false } ?? true)
         default: false
         }
     }

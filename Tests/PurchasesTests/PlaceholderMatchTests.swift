@@ -80,6 +80,26 @@ import Testing
         }
     }
 
+    @Test("F9: of several purchases each waits for the user's own post, not only the one that the post means")
+    func several() {
+        let (meant, other) = (DecisionTests.transaction(), DecisionTests.transaction { $0.id = "1001" })
+        let used = DecisionTests.transaction {
+            $0.id = "1002"
+            $0.appAccountToken = UUID()
+        }
+        var remembered = Evidence()
+        remembered.rememberedUserIDs = ["owner"]
+        let judge = Judge(
+            policy: DecisionTests.policy(),
+            claim: Claim(
+                userID: nil, hasPossession: true, receivedAt: DecisionTests.received,
+                declared: Declaration(isOfPlaceholder: true)),
+            evidence: [used.id: remembered], meantID: meant.id)
+        for entry in judge.judge([meant, other, used]) {
+            #expect(entry.decision == .held(.userPlaceholder) && entry.rival == nil, "\(entry.transaction.id)")
+        }
+    }
+
     @Test("F9: who has it already is no news to anybody, and the app keeps its copy for a day")
     func granted() {
         let transaction = DecisionTests.transaction()

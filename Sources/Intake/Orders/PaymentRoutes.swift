@@ -10,8 +10,9 @@ package import Settings
 
 /// `POST /v1/orders/{id}/payment`: what the service of another way of payment than Apple's reports of its order (S3-70).
 ///
-/// Makegood verifies nothing here: the key with the scope `orders` speaks for the other service. An order of Apple's
-/// ends by its purchase alone.
+/// Makegood verifies nothing here: the key with the scope `orders` speaks for the other service. A user's own token
+/// speaks for no service, whatever its scopes say, or each user could pay by a report. An order of Apple's ends by its
+/// purchase alone.
 package struct PaymentRoutes: Sendable {
     private static let referenceBytesMax = 128
 
@@ -38,6 +39,7 @@ package struct PaymentRoutes: Sendable {
     private func report(_ request: Request, _ context: HTTPContext) async throws -> Response {
         let caller = try await authenticator.admit(request.headers)
         try caller.require(.orders)
+        guard caller.userID == nil else { throw Problem.missingScope(.orders) }
         let (ending, reference) = try await bodies.withBody(of: request, context, from: caller) { try Self.read($0) }
         guard let id = context.parameters.get("id").flatMap(UUID.init(uuidString:)),
             let order = try await ledger.order(id),

@@ -120,10 +120,12 @@ package struct ReceiptAnswer: Sendable {
     }
 
     private func isSafe(state: String, reason: String?, hasFacts: Bool, isDisputed: Bool = false) -> Bool {
-        finishing != .never
+        // What a post of nobody waits with may be claimed by its user's own post, whatever else it waits for.
+        let isOfNobody = view.userID == nil && view.orderID == nil
+        return finishing != .never
             && SafeToFinish.judge(
-                state: state, reason: reason, hasFacts: hasFacts, finishHeld: finishing == .held, isDisputed: isDisputed
-            )
+                state: state, reason: reason, hasFacts: hasFacts, finishHeld: finishing == .held && !isOfNobody,
+                isDisputed: isDisputed)
     }
 
     /// A poster who knows only an id gets no hint about the purchase behind it (Ownership, note 5).

@@ -48,12 +48,15 @@ extension ReceiptVerifier {
             }
         }
         _ = try await query(Statements.noteAnswer, question)
-        if entries.contains(where: \.decision.gives) { return .finding(.transactions(entries)) }
         guard !entries.isEmpty else { return unproven }
-        // Apple's answer is stored, so that Apple is not asked again. The poster learns nothing of it.
+        // Apple's answer is stored, so that Apple is not asked again. The poster learns nothing of what is not given,
+        // also where another purchase of the same chain is given.
         return .finding(
             .transactions(
-                entries.map { Verdict.Entry(transaction: $0.transaction, decision: .held(.possessionMissing)) }))
+                entries.map { entry in
+                    entry.decision.gives
+                        ? entry : Verdict.Entry(transaction: entry.transaction, decision: .held(.possessionMissing))
+                }))
     }
 
     /// The purchases that are meant by an id that Apple does not know, from the history of the customer of the

@@ -266,7 +266,7 @@ package struct ReceiptVerifier: Sendable {
         _ id: String, of receipt: StoredReceipt, for app: AppServices, in environments: [StoreEnvironment]
     ) async throws(AppleRefusal) -> Examination {
         do throws(AppleRefusal) {
-            let found = try await lookUpInAnyBuild(id, lane: appleGateway.lane(of: receipt), for: app, in: environments)
+            let found = try await lookUpInAnyBuild(id, of: receipt, for: app, in: environments)
             return try await decide([found], of: receipt, for: app)
         } catch {
             guard error.isUnknownID else { throw error }
@@ -291,16 +291,29 @@ package struct ReceiptVerifier: Sendable {
 
     /// As ``lookUp(_:lane:for:in:)``, for an id of which nothing tells the bundle id that sold it: the app's own is asked
     /// first, and then the aliases, for as long as Apple finds nothing.
+    ///
+    /// - Throws: what Apple says of the app's own bundle id; of an alias, where Apple did not say that it has no such
+    ///   purchase: "not found" is final only if it is said of every build. A bare id ends by no answer, and its poster
+    ///   must not learn more from a trouble with an alias.
     private func lookUpInAnyBuild(
-        _ id: String, lane: CallLane, for app: AppServices, in environments: [StoreEnvironment]
+        _ id: String, of receipt: StoredReceipt, for app: AppServices, in environments: [StoreEnvironment]
     ) async throws(AppleRefusal) -> Transaction {
+        let lane = appleGateway.lane(of: receipt)
         do throws(AppleRefusal) {
             return try await lookUp(id, lane: lane, for: app, in: environments)
         } catch {
+            var calls = error.calls
             for build in app.otherBuilds where error.fate == .retry(.notFoundYet) {
-                if let found = try? await lookUp(id, lane: lane, for: build, in: environments) { return found }
+                let refusal: AppleRefusal
+                do throws(AppleRefusal) {
+                    return try await lookUp(id, lane: lane, for: build, in: environments)
+                } catch let ofBuild {
+                    refusal = ofBuild
+                }
+                guard refusal.isUnknownID || receipt.isBareID else { throw refusal }
+                calls += refusal.calls
             }
-            throw error
+            throw AppleRefusal(error.fate, calls: calls, isOutage: error.isOutage)
         }
     }
 

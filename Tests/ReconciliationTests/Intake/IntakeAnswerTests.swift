@@ -40,13 +40,24 @@ import Testing
 
     private static func view(
         _ state: ReceiptState, reason: String? = nil, named: String? = nil,
-        _ transactions: [ReceiptView.TransactionView] = []
+        of userID: String? = "u1", _ transactions: [ReceiptView.TransactionView] = []
     ) -> ReceiptView {
         ReceiptView(
-            id: UUID(uuidString: "00000000-0000-8000-8000-000000000001")!, appID: "game", userID: "u1",
+            id: UUID(uuidString: "00000000-0000-8000-8000-000000000001")!, appID: "game", userID: userID,
             kind: .signedTransaction, state: state, reason: reason, transactionID: named,
             receivedAt: Date(timeIntervalSince1970: 1_772_323_200.25),
             dueAt: state.isEnded ? nil : Date(timeIntervalSince1970: 1_772_323_210), transactions: transactions)
+    }
+
+    @Test(
+        "F9: what waits in a post of nobody is never safe to finish, whatever it waits for; what has ended is",
+        arguments: [
+            ("held", "user_placeholder", false), ("held", "order_unknown", false), ("held", "before_cutover", false),
+            ("held", "product_unknown", false), ("granted", nil, true), ("rejected", "refunded", true),
+        ] as [(String, String?, Bool)])
+    func nobody(_ state: String, _ reason: String?, _ isSafe: Bool) throws {
+        let view = Self.view(.held, of: nil, [try Self.transaction("1", state, reason: reason)])
+        #expect(ReceiptAnswer(view, finishing: .held).safeToFinish == isSafe)
     }
 
     @Test(

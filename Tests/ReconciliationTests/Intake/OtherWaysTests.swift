@@ -131,11 +131,30 @@ import Testing
             let granted = try await report(bound, "paid")
             #expect(granted.status == 409 && granted["code"] == .string("order_ended"))
             #expect(try await told(bound) == 0)
+            // Else the user would keep the goods of a payment that was given back.
+            let both = try await place("alipay")
+            #expect(try await report(both, "paid").status == 200)
+            try await intake.grant(both, "t-\(both)")
+            #expect(try await report(both, "refunded").status == 200)
+            #expect(try await told(both) == 2)
             let open = try await place("alipay")
             #expect(try await report(open, "paid", key: IntakeFixture.key).status == 403, "needs the scope")
             #expect(try await report(open, "done").status == 422)
             #expect(try await report(UUID().uuidString, "paid").status == 404)
             #expect(try await told(open) == 0)
+        }
+    }
+
+    @Test("S3-70: a user's own token reports no payment, whatever its scopes say")
+    func ownPayment() async throws {
+        try await TestGateway.run(scopes: "intake, orders") { intake, gateway in
+            let token = try gateway.token(Self.user())
+            let body = #"{"productId":"\#(Self.product)","channel":"wechat"}"#
+            let order = try Self.id(try await intake.send("POST", "/v1/orders", key: token, body: body))
+            let paid = try await intake.send(
+                "POST", "/v1/orders/\(order)/payment", key: token, body: #"{"state":"paid"}"#)
+            #expect(paid.status == 403 && paid["code"] == .string("missing_scope"))
+            #expect(try await intake.count("select count(*) from events where transaction_id = '\(order)'") == 0)
         }
     }
 

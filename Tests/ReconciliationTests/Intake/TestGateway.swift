@@ -22,10 +22,11 @@ struct TestGateway: Sendable {
 
     /// - Parameters:
     ///   - url: nil takes the suite's database.
+    ///   - scopes: of the tokens, with commas.
     ///   - more: further members of `gatewayJwt`, each after a comma.
     ///   - limits: the section of one user's limits.
     static func run(
-        url: String? = nil, more: String = "", limits: String = "{}",
+        url: String? = nil, scopes: String = "intake", more: String = "", limits: String = "{}",
         security: SecurityLog = .init(secret: [], logger: .silent),
         _ body: (RunningIntake, TestGateway) async throws -> Void
     ) async throws {
@@ -39,7 +40,7 @@ struct TestGateway: Sendable {
         try await RunningIntake.run(
             url: url,
             gatewayJWT: """
-                gatewayJwt: {issuer: gw, audience: makegood, keys: [gateway.pem], scopes: [intake], apps: [game]\(more)}
+                gatewayJwt: {issuer: gw, audience: makegood, keys: [gateway.pem], scopes: [\(scopes)], apps: [game]\(more)}
                 limits: {user: \(limits)}
                 """,
             directory: directory, security: security

@@ -181,6 +181,29 @@ import Testing
         }
     }
 
+    @Test("F22: an alias that Apple refuses halts nothing, and no purchase is called unknown without its answer")
+    func refusedBuild() async throws {
+        try await VerifyLab.with { lab in
+            let app = try await Self.listing(lab, "serverApi")
+            let id = try await lab.sell { $0.app = Self.catalyst }.purchase.transactionId
+            var refused = FaultRequest(.status, on: .transactionInfo, count: 1)
+            refused.status = 401
+            try lab.store.fault(refused)
+            let hourAgo = Int64(Date.now.timeIntervalSince1970 - ReceiptVerifier.staleAfter - 60) * 1000
+            let old = lab.row(.signedTransaction(try lab.store.sign(id, signedDate: hourAgo)), lane: .apple)
+            #expect(Seen(await lab.receiptVerifier().examine(old, for: app)) == .retry(.appleAnswer))
+            // The app's own bundle id comes first, then the alias.
+            try lab.store.fault(FaultRequest(.notFound, on: .transactionInfo, count: 1))
+            try lab.store.fault(refused)
+            let asked = lab.row(
+                .identifier, transactionID: id, isVouched: true, attempt: ReceiptVerifier.notFoundAttemptsMin,
+                age: 2 * 86_400)
+            #expect(Seen(await lab.receiptVerifier().examine(asked, for: app)) == .retry(.appleAnswer))
+            #expect(Seen(await lab.receiptVerifier().examine(asked, for: app)) == .entries([id: .coins]))
+            #expect(try await lab.lab.ledger.run(Statements.listHalts, ()).isEmpty)
+        }
+    }
+
     @Test("F22: a build that is not listed is another app's, and its bundle id is known by its form in every proof")
     func unlistedBuilds() async throws {
         try await VerifyLab.with { lab in

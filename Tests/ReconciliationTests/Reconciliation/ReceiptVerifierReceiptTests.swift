@@ -233,6 +233,20 @@ import Testing
             }
             #expect(entries.map(\.transaction.id) == [ordered.purchase.transactionId])
             #expect(entries.first?.match?.userID == "owner")
+            // Beside a purchase that is given to its owner, the poster learns nothing of the others of its chain.
+            let another = try await lab.placeOrder("another")
+            let first = try await lab.sell { $0.appAccountToken = another.uuidString.lowercased() }
+                .purchase.transactionId
+            let second = try await lab.sell { $0.originalTransactionId = first }.purchase.transactionId
+            try lab.store.refund(second)
+            bare = lab.row(.identifier, transactionID: unknown, originalTransactionID: first)
+            bare.appHasOrders = true
+            guard case .finding(.transactions(let chain)) = await lab.receiptVerifier().examine(bare, for: app) else {
+                Issue.record("the history did not answer")
+                return
+            }
+            #expect(chain.first { $0.transaction.id == first }?.match?.userID == "another")
+            #expect(chain.first { $0.transaction.id == second }?.decision == .held(.possessionMissing))
         }
     }
 
