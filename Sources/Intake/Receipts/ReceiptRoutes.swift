@@ -63,8 +63,9 @@ package struct ReceiptRoutes: Sendable {
     }
 
     package func add(to router: some RouteTable) {
-        router.serve("/v1/receipts", [.post: Endpoint("wait") { try await post($0, $1) }])
-        router.serve("/v1/receipts/batch", [.post: Endpoint("wait") { try await postBatch($0, $1) }])
+        router.serve("/v1/receipts", [.post: Endpoint("wait", storesPurchases: true) { try await post($0, $1) }])
+        router.serve(
+            "/v1/receipts/batch", [.post: Endpoint("wait", storesPurchases: true) { try await postBatch($0, $1) }])
         router.serve("/v1/receipts/:id", [.get: Endpoint("wait") { try await get($0, $1) }])
     }
 
@@ -73,11 +74,12 @@ package struct ReceiptRoutes: Sendable {
     private func post(_ request: Request, _ context: HTTPContext) async throws -> Response {
         let caller = try await authenticator.admit(request.headers)
         try caller.require(.intake)
-        let wait = try WaitParameter(request).duration
+        let (wait, ignored) = Self.wait(request)
         let configuration = configuration.current
         let taken = try await bodies.withBody(of: request, context, from: caller) { body in
-            let posted = try SubmissionRequest(
+            var posted = try SubmissionRequest(
                 body: body, caller: caller, apps: configuration.appIDs, placeholders: configuration.placeholders)
+            posted.ignored += ignored
             return try await take([.success(posted)], configuration)
         }
         guard let answer = try await answers(to: taken, configuration, wait).first else { throw Problem.internalError }
@@ -90,7 +92,7 @@ package struct ReceiptRoutes: Sendable {
     private func postBatch(_ request: Request, _ context: HTTPContext) async throws -> Response {
         let caller = try await authenticator.admit(request.headers)
         try caller.require(.intake)
-        let wait = try WaitParameter(request).duration
+        let (wait, _) = Self.wait(request)
         let configuration = configuration.current
         let taken = try await bodies.withBody(of: request, context, from: caller) { body in
             let posted = try SubmissionBatch(
@@ -139,6 +141,16 @@ package struct ReceiptRoutes: Sendable {
     }
 
     // MARK: Steps
+
+    /// How long a post waits for its verdict, and the query parameters that no post can use, as `?platform`. A `wait`
+    /// that cannot be read, or stands twice, is no wait.
+    private static func wait(_ request: Request) -> (Duration, ignored: [String]) {
+        let names = request.uri.queryParameters.map { String($0.key) }.filter { !$0.isEmpty }
+        let waits = names.count { $0.isSameText(as: "wait") }
+        let wait = waits == 1 ? try? WaitParameter(request).duration : nil
+        let others = names.filter { wait == nil || !$0.isSameText(as: "wait") }
+        return (wait ?? .zero, others.prefix(IntakeFields.unknownMax).map { "?" + $0 })
+    }
 
     /// A stored post, without its proof: the client may wait for long, and a proof may have megabytes.
     private struct StoredPost {

@@ -16,7 +16,7 @@ package import Settings
 package struct SubmissionRequest: Sendable, Equatable {
     package let submission: Submission
     /// Unknown fields; at most `ignoredMax` are named, all are stored.
-    package let ignored: [String]
+    package var ignored: [String]
     /// Known fields that are not used.
     package let disregarded: [String]
     /// Fields that were repaired.

@@ -8,17 +8,21 @@ package struct Endpoint: Sendable {
 
     /// The names of the query parameters.
     package let parameters: [String]
+    /// Whether the handler stores purchases: no paid purchase is refused for its address, so the handler passes over
+    /// query parameters that it cannot use.
+    package let storesPurchases: Bool
     private let handler: Handler
 
-    package init(_ parameters: String..., handler: @escaping Handler) {
+    package init(_ parameters: String..., storesPurchases: Bool = false, handler: @escaping Handler) {
         self.parameters = parameters
+        self.storesPurchases = storesPurchases
         self.handler = handler
     }
 
     /// - Throws: 400 `bad_parameter` for a query parameter that is not among these, or stands twice; what the handler
     ///   throws.
     func answer(_ request: Request, _ context: HTTPContext) async throws -> Response {
-        try check(request)
+        if !storesPurchases { try check(request) }
         return try await handler(request, context)
     }
 

@@ -245,7 +245,7 @@ import Testing
             for query in ["access_token", "token", "key"] {
                 let answer = try await intake.send(
                     "POST", "/v1/receipts?\(query)=\(IntakeFixture.key)", key: nil, body: Self.post())
-                #expect(answer.status == 400 && answer["code"] == .string("bad_parameter"))
+                #expect(answer.status == 401)
             }
             #expect(try await Self.rows(intake) == before)
 
