@@ -66,6 +66,7 @@ extension ProofReader {
                     default: Outcome.unreadable
                     }
                 switch outcome {
+                case .found where object.contradicted.contains(name): return .refused(.several)
                 case .found(var proof):
                     proof.member = key
                     proof.transactionID = proof.transactionID ?? object.id(among: transactionNames)
@@ -103,12 +104,15 @@ extension ProofReader.Outcome {
     var isProof: Bool { if case .found = self { true } else { false } }
 }
 
-/// The members of an object, by their names without case, `-` and `_`. Of equal names the last counts.
+/// The members of an object, by their names without case, `-` and `_`. Of equal names the last counts, and a proof under
+/// names that contradict one another is none.
 private struct WrapperObject {
     private static let nameBytesMax = 40
     private static let idBytesMax = 64
 
     let members: [String: (key: String, value: JSONValue)]
+    /// Names that stand twice with different values.
+    private(set) var contradicted: Set<String> = []
 
     init(_ members: [JSONValue.Member]) {
         var named: [String: (key: String, value: JSONValue)] = [:]
@@ -119,7 +123,10 @@ private struct WrapperObject {
             }
             // Known names are ASCII. Others are not compared, because String would compare them as equivalents.
             guard name.allSatisfy({ $0 < 0x80 }) else { continue }
-            named[String(decoding: name, as: UTF8.self)] = (member.key, member.value)
+            let folded = String(decoding: name, as: UTF8.self)
+            if let other = named.updateValue((member.key, member.value), forKey: folded), other.value != member.value {
+                contradicted.insert(folded)
+            }
         }
         self.members = named
     }

@@ -9,7 +9,8 @@ import Support
 ///
 /// The page is merged from three lists: grants to the player, purchases that the former system gave the player, and the
 /// player's posts. Each list is read in its own order. A post whose purchases are all listed elsewhere lists nothing,
-/// so the page reads on until it is full or the lists end.
+/// so the page reads on until it is full or the lists end, for `readsMax` reads at most: then it is short and has a
+/// `next`.
 struct PurchaseList {
     let topUps: [ListedTopUp]
     /// Where the next page begins; nil where nothing follows.
@@ -17,13 +18,15 @@ struct PurchaseList {
 
     /// How many places of each list are read at a time: at first, and at most.
     private static let (readFirst, readMax) = (50, 1600)
+    /// Some six thousand posts that list nothing: more than a person's restores, fewer than a flood's.
+    private static let readsMax = 8
 
     /// - Parameter page: its limit is the places of the page. The purchases of one receipt stay together, so there may
     ///   be more purchases.
     init(of page: Statements.PurchasePage, in database: Database) async throws(PostgresError) {
         var (places, read, isMore): ([PurchasePlace], Statements.PurchasePage, Bool) = ([], page, true)
         read.limit = max(page.limit + 1, Self.readFirst)
-        while isMore, places.count <= page.limit {
+        for _ in 0..<Self.readsMax where isMore && places.count <= page.limit {
             let lists = [
                 try await database.run(Statements.grantedPurchases, read),
                 try await database.run(Statements.importedPurchases, read),
@@ -38,7 +41,7 @@ struct PurchaseList {
             read.limit = min(2 * read.limit, Self.readMax)
         }
         topUps = places.prefix(page.limit).flatMap(\.topUps)
-        next = places.count > page.limit ? places[page.limit - 1].cursor : nil
+        next = places.count > page.limit ? places[page.limit - 1].cursor : isMore ? read.before : nil
     }
 }
 

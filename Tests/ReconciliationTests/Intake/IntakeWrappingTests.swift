@@ -75,6 +75,8 @@ import Testing
             #""signedTransaction":"\#(Self.jws)","receipt":"\#(Self.other)""#,
             #""signedTransaction":"\#(Self.receipt)","receipt":{"receipt-data":"QUJD"}"#,
             #""receipt":[{"transactionReceipt":"\#(Self.jws)"},{"transactionReceipt":"\#(Self.other)"}]"#,
+            #""transactionReceipt":"\#(Self.jws)","transactionReceipt":"\#(Self.other)""#,
+            #""transaction_receipt":"\#(Self.jws)","transactionReceipt":"\#(Self.other)""#,
         ] {
             let problem = #expect(throws: Problem.self) { try Self.read(#"{"userId":"u",\#(body)}"#) }
             #expect(problem?.code == .twoProofs && problem?.status == .unprocessableContent)
