@@ -53,7 +53,7 @@ import Yams
             let method: String
             let path: String
             let parameters: [String]
-            let storesPurchases: Bool
+            var storesPurchases = false
 
             /// As `GET /v1/receipts/{id}?wait`, the query parameters in alphabetical order.
             var name: String {
