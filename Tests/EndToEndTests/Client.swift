@@ -149,11 +149,11 @@ struct Client: Sendable {
 
     /// A post whose body of so many bytes arrives as the stream brings it.
     func postStream(_ body: AsyncStream<ByteBuffer>, bytes: Int) async throws -> Answer {
-        try await call(.POST, "/v1/receipts", .stream(body, length: .known(Int64(bytes))))
+        try await call(.POST, "/v1/receipts", .stream(body, length: .known(Int64(bytes))), timeout: .seconds(180))
     }
 
     private func call(
-        _ method: HTTPMethod, _ path: String, _ body: HTTPClientRequest.Body? = nil
+        _ method: HTTPMethod, _ path: String, _ body: HTTPClientRequest.Body? = nil, timeout: TimeAmount = .seconds(60)
     ) async throws -> Answer {
         var request = HTTPClientRequest(url: url + path)
         request.method = method
@@ -164,7 +164,7 @@ struct Client: Sendable {
             request.headers.add(name: "Content-Type", value: "application/json")
             request.body = body
         }
-        let response = try await Self.http.execute(request, timeout: .seconds(60))
+        let response = try await Self.http.execute(request, timeout: timeout)
         let bytes = try await response.body.collect(upTo: 64 << 20)
         if response.status.code >= 400 {
             LogSearch.examine(
