@@ -288,38 +288,16 @@ private struct Base64Reading {
     /// - Parameter repairs: what was done to the spaces.
     init?(_ bytes: [UInt8], _ repairs: [FieldRepair.Kind]) {
         var repairs = repairs
-        var symbols: [UInt8] = []
-        symbols.reserveCapacity(bytes.count + 2)
-        var (hasStandard, hasURL, padding) = (false, false, 0)
-        for byte in bytes {
-            switch byte {
-            case UInt8(ascii: "="):
-                padding += 1
-                continue
-            case UInt8(ascii: "+"), UInt8(ascii: "/"):
-                hasStandard = true
-                symbols.append(byte)
-            case UInt8(ascii: "-"), UInt8(ascii: "_"):
-                hasURL = true
-                symbols.append(byte == UInt8(ascii: "-") ? UInt8(ascii: "+") : UInt8(ascii: "/"))
-            case 0x30...0x39, 0x41...0x5A, 0x61...0x7A: symbols.append(byte)
-            default: return nil
-            }
-            // Padding ends the text.
-            guard padding == 0 else { return nil }
-        }
-        let missing = (4 - symbols.count % 4) % 4
-        guard !symbols.isEmpty, missing < 3 else { return nil }
-        symbols.append(contentsOf: repeatElement(UInt8(ascii: "="), count: missing))
-        let look = Base64.decodeStandard(symbols[...]).map { ReceiptLook($0) }
-        let isMixed = hasStandard && hasURL
-        let isMispadded = padding > 0 && padding != missing
+        guard let read = Base64Symbols(bytes, passesLineBreaks: false) else { return nil }
+        let look = Base64.decodeStandard(read.padded[...]).map { ReceiptLook($0) }
+        let isMixed = read.hasStandard && read.hasURL
+        let isMispadded = read.padding > 0 && read.padding != read.missing
         if isMixed { guard let look, look >= .beginning else { return nil } }
         // A lost character shows in the same way, so the octets must be a whole receipt.
         if isMispadded { guard let look, look >= .complete else { return nil } }
         if isMixed { repairs.append(.mixedAlphabet) }
         if isMispadded { repairs.append(.padding) }
-        text = String(decoding: symbols, as: UTF8.self)
+        text = String(decoding: read.padded, as: UTF8.self)
         self.repairs = repairs
         rank = look?.rawValue ?? -1
     }

@@ -48,44 +48,52 @@ package enum ProofShape {
     /// CR and LF are dropped (StoreKit's `lineLength` options make them), and the url alphabet and missing padding are
     /// translated: a receipt under any of these spellings is the same submission.
     static func canonicalBase64(_ text: String) -> String? {
-        var output: [UInt8] = []
-        output.reserveCapacity(text.utf8.count + 3)
-        var (hasStandard, hasURL, padding) = (false, false, 0)
-        for byte in text.utf8 {
+        guard let read = Base64Symbols(text.utf8, passesLineBreaks: true), !(read.hasStandard && read.hasURL),
+            read.padding == 0 || read.padding == read.missing
+        else { return nil }
+        return String(decoding: read.padded, as: UTF8.self)
+    }
+}
+
+/// The symbols of a base64 text in the standard alphabet, and how the text wrote them.
+struct Base64Symbols {
+    /// With the padding that they need.
+    private(set) var padded: [UInt8] = []
+    private(set) var hasStandard = false
+    private(set) var hasURL = false
+    /// How many `=` the text has at its end, and how many it needs.
+    private(set) var padding = 0
+    let missing: Int
+
+    /// Nil for an empty text, one with another character, one that goes on after its padding, and one whose last group
+    /// is a single symbol.
+    init?(_ text: some Collection<UInt8>, passesLineBreaks: Bool) {
+        padded.reserveCapacity(text.count + 3)
+        for byte in text {
             switch byte {
-            case UInt8(ascii: "\r"), UInt8(ascii: "\n"): continue
+            case UInt8(ascii: "\r"), UInt8(ascii: "\n"):
+                guard passesLineBreaks else { return nil }
+                continue
             case UInt8(ascii: "="):
                 padding += 1
                 continue
             case UInt8(ascii: "+"), UInt8(ascii: "/"):
                 hasStandard = true
-                output.append(byte)
+                padded.append(byte)
             case UInt8(ascii: "-"):
                 hasURL = true
-                output.append(UInt8(ascii: "+"))
+                padded.append(UInt8(ascii: "+"))
             case UInt8(ascii: "_"):
                 hasURL = true
-                output.append(UInt8(ascii: "/"))
-            case _ where isAlphanumeric(byte): output.append(byte)
+                padded.append(UInt8(ascii: "/"))
+            case 0x30...0x39, 0x41...0x5A, 0x61...0x7A: padded.append(byte)
             default: return nil
             }
             // Padding ends the text.
             guard padding == 0 else { return nil }
         }
-        let missing = (4 - output.count % 4) % 4
-        guard !output.isEmpty, missing < 3, padding == 0 || padding == missing, !(hasStandard && hasURL) else {
-            return nil
-        }
-        output.append(contentsOf: repeatElement(UInt8(ascii: "="), count: missing))
-        return String(decoding: output, as: UTF8.self)
-    }
-
-    private static func isAlphanumeric(_ byte: UInt8) -> Bool {
-        switch byte {
-        case UInt8(ascii: "A")...UInt8(ascii: "Z"), UInt8(ascii: "a")...UInt8(ascii: "z"),
-            UInt8(ascii: "0")...UInt8(ascii: "9"):
-            true
-        default: false
-        }
+        missing = (4 - padded.count % 4) % 4
+        guard !padded.isEmpty, missing < 3 else { return nil }
+        padded.append(contentsOf: repeatElement(UInt8(ascii: "="), count: missing))
     }
 }

@@ -263,7 +263,7 @@ extension ReceiptVerifier {
     /// Decides by the receipt itself.
     ///
     /// Behind a service that could not answer nothing is asked. Where none was asked, the Server API is asked only
-    /// about purchases that may be shared: whoever copies a purchase of the family would get its goods once more.
+    /// about purchases that may be shared: each family member with a copy would get the goods once more.
     ///
     /// - Parameter refusal: of the service that was asked before.
     /// - Throws: `refusal`, where a purchase would be granted and needs a call.

@@ -5,7 +5,7 @@ import Ledger
 import Purchases
 import Synchronization
 
-/// verifyReceipt's answers about the bytes that many users post (F20). The bytes have one answer, whoever posts them: a
+/// verifyReceipt's answers about the bytes that many users post (F20). The bytes have one answer for every poster: a
 /// process asks for the receipts of ``askingMax`` users in ten minutes, and the other users get the answer of these.
 ///
 /// A user's receipt that was asked about before is asked about as if there were no other users.

@@ -2,8 +2,8 @@ import HTTPTypes
 
 /// The form in which a body comes: its coding, by Content-Encoding, and its media type.
 ///
-/// What the bytes themselves show counts for more than what the head says of them: gzip is inflated whoever names it,
-/// a JSON text is taken under any type, and a body that a proxy has inflated already is taken as it is.
+/// The bytes count for more than the head: ingest inflates gzip that the head does not name, JSON is taken under any
+/// type, and a body that a proxy has inflated already is taken as it is.
 struct BodyForm {
     /// The coding that the head names.
     private let coding: Coding
