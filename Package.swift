@@ -145,7 +145,10 @@ let package = Package(
             swiftSettings: common),
         .target(
             name: "AppStoreSimulator",
-            dependencies: [hummingbird, x509, asn1, crypto, cryptoExtras, log, lifecycle, nioCore, httpTypes],
+            dependencies: [
+                hummingbird, httpClient, x509, asn1, crypto, cryptoExtras, log, lifecycle, nioCore, nioPosix, nioHTTP1,
+                nioSSL, httpTypes,
+            ],
             exclude: ["Guide.md"],
             swiftSettings: common),
         .systemLibrary(name: "CEpoll"),
@@ -206,8 +209,8 @@ let package = Package(
         .testTarget(
             name: "AppStoreSimulatorTests",
             dependencies: [
-                "AppStoreSimulator", "AppStore", "TestServers", httpClient, x509, asn1, crypto, lifecycle, log, nioCore,
-                nioHTTP1, httpTypes,
+                "AppStoreSimulator", "AppStore", "TestServers", hummingbird, httpClient, x509, asn1, crypto, lifecycle,
+                log, nioCore, nioHTTP1, httpTypes,
             ],
             swiftSettings: common),
         .testTarget(

@@ -42,7 +42,9 @@ package final class AppStoreSimulator: Service, Sendable {
             onServerRunning: { [self] channel in listening(channel.localAddress?.port ?? configuration.port) },
             logger: logger
         )
+        async let _: Void = NotificationSender(store: store).run()
         try await application.run()
+        // Leaving the function cancels the sender and waits for it.
     }
 
     /// The port the simulator listens on; waits until it does.
@@ -139,7 +141,7 @@ extension AppStoreSimulator {
     /// Takes a purchase back; transactions signed and receipts verified from now on show that.
     @discardableResult
     package func refund(_ transactionId: String, _ request: RefundRequest = .init()) throws(ControlError) -> Purchase {
-        try store.ledger.refund(transactionId, request, now: AppleDate.now)
+        try store.ledger.refund(transactionId, request)
     }
 
     /// Takes a refund back.
@@ -195,6 +197,45 @@ extension AppStoreSimulator {
         let asked = store.responder.asked
         return (asked[.leaf] ?? 0, asked[.intermediate] ?? 0)
     }
+
+    /// The store's time, UNIX milliseconds.
+    package var now: Int64 { store.clock.now }
+
+    /// Moves the store's clock; everything that is due by then happens. Returns the store's time.
+    @discardableResult
+    package func advance(_ request: ClockRequest) throws(ControlError) -> Int64 { try store.advance(request) }
+
+    /// Lets something happen to a living subscription; returns the notifications of it.
+    @discardableResult
+    package func change(
+        _ request: SubscriptionRequest, of originalTransactionId: String
+    ) throws(ControlError) -> [HeldNotification] {
+        try store.ledger.change(request, of: originalTransactionId)
+    }
+
+    /// Apple asks for the consumption of a purchase (CONSUMPTION_REQUEST); returns the notifications.
+    @discardableResult
+    package func requestConsumption(
+        of transactionId: String, reason: String = "UNINTENDED_PURCHASE"
+    ) throws(ControlError) -> [HeldNotification] {
+        try store.ledger.tell(transactionId, .consumptionRequest, reason: reason)
+    }
+
+    /// Apple declines a refund (REFUND_DECLINED); returns the notifications.
+    @discardableResult
+    package func declineRefund(of transactionId: String) throws(ControlError) -> [HeldNotification] {
+        try store.ledger.tell(transactionId, .refundDeclined)
+    }
+
+    /// Adds a fault of notifications and returns its id.
+    @discardableResult
+    package func fault(_ request: NotificationFaultRequest) throws(ControlError) -> Int { try store.add(request) }
+
+    /// Removes all faults of notifications.
+    package func clearNotificationFaults() { _ = store.ledger.notificationFaults.removeAll() }
+
+    /// The notifications held and sent so far, oldest first.
+    package var notifications: [HeldNotification] { store.ledger.read { $0.notifications } }
 
     /// Holds a notification for the notification history; returns the notification and its JWS.
     package func hold(

@@ -1,14 +1,9 @@
-import Foundation
-
 /// A moment in UNIX milliseconds, the three ways verifyReceipt spells it, and the one of receipts.
 ///
 /// Source: Apple, "responseBody.Receipt": `X` like `2013-08-01 07:00:00 Etc/GMT`, `X_ms` as a string, `X_pst` like
 /// `2013-08-01 00:00:00 America/Los_Angeles`. Computed here, so that a machine without time zone data answers the same.
 struct AppleDate {
     let milliseconds: Int64
-
-    /// The present moment.
-    static var now: Int64 { Int64((Date().timeIntervalSince1970 * 1000).rounded(.down)) }
 
     var gmt: String { Self.text(seconds) + " Etc/GMT" }
     var pacific: String { Self.text(seconds + Self.pacificOffset(seconds)) + " America/Los_Angeles" }
@@ -27,6 +22,22 @@ struct AppleDate {
             + numbers[4] * 60 + numbers[5]
         guard AppleDate(milliseconds: seconds * 1000).rfc3339 == rfc3339 else { return nil }
         milliseconds = seconds * 1000
+    }
+
+    /// The same time of day so many calendar months later, on the month's last day where the month is shorter.
+    static func adding(months: Int64, to milliseconds: Int64) -> Int64 {
+        let day = floorDivide(milliseconds, 86_400_000)
+        let date = civil(day)
+        let month = date.year * 12 + date.month - 1 + months
+        let first = firstDay(month: month)
+        let target = first + min(date.day, firstDay(month: month + 1) - first) - 1
+        return target * 86_400_000 + milliseconds - day * 86_400_000
+    }
+
+    /// The day number of the first day of a month that is counted from January of the year 0.
+    private static func firstDay(month: Int64) -> Int64 {
+        let year = floorDivide(month, 12)
+        return days(year: year, month: month - year * 12 + 1, day: 1)
     }
 
     private var seconds: Int64 { Self.floorDivide(milliseconds, 1000) }

@@ -43,6 +43,8 @@ struct AppleRoutes: Sendable {
                 router.on("/\(path)/inApps/\(pattern)", method: method) { request, context in
                     var call = AppleCall(
                         service: service, environment: environment, authorization: request.headers[.authorization])
+                    call.method = method.rawValue
+                    if service == .messaging { call.pattern = String(pattern.dropFirst("v1/messaging/".count)) }
                     call.id = context.parameters.get("id") ?? ""
                     call.productId = context.parameters.get("productId") ?? ""
                     if request.uri.query != nil {
@@ -85,6 +87,20 @@ struct AppleRoutes: Sendable {
         (.appAccountToken, .put, "v1/transactions/{id}/appAccountToken"),
         (.appTransaction, .get, "v1/transactions/appTransactions/{id}"),
         (.finish, .post, "v1/transactions/{id}/finish"),
+        (.messaging, .get, "v1/messaging/image/list"),
+        (.messaging, .put, "v1/messaging/image/{id}"),
+        (.messaging, .delete, "v1/messaging/image/{id}"),
+        (.messaging, .get, "v1/messaging/message/list"),
+        (.messaging, .put, "v1/messaging/message/{id}"),
+        (.messaging, .delete, "v1/messaging/message/{id}"),
+        (.messaging, .get, "v1/messaging/default/{productId}/{id}"),
+        (.messaging, .put, "v1/messaging/default/{productId}/{id}"),
+        (.messaging, .delete, "v1/messaging/default/{productId}/{id}"),
+        (.messaging, .get, "v1/messaging/realtime/url"),
+        (.messaging, .put, "v1/messaging/realtime/url"),
+        (.messaging, .delete, "v1/messaging/realtime/url"),
+        (.messaging, .post, "v1/messaging/performanceTest"),
+        (.messaging, .get, "v1/messaging/performanceTest/result/{id}"),
     ]
 
     /// Answers one call as the fault script wants it, and logs the call. `answer` gets the fault that applies.
@@ -94,7 +110,8 @@ struct AppleRoutes: Sendable {
         _ context: SimulatorContext,
         _ answer: (FaultRequest?) -> AppleAnswer
     ) async throws -> Response {
-        let arrived = AppleDate.now
+        let arrived = store.clock.now
+        let began = ContinuousClock.now
         store.calls.begin()
         let plan = store.faults.plan(service, environment)
         var result = answer(plan.fault)
@@ -107,13 +124,14 @@ struct AppleRoutes: Sendable {
                 answered = false
             case .reset: answered = false
             case .foreignRoot: break
-            default: result = result.replaced(by: fault, of: service, now: AppleDate.now)
+            default: result = result.replaced(by: fault, of: service, now: store.clock.now)
             }
         }
         store.calls.end { number in
             SimulatorCall(
                 number: number, service: service, environment: environment, at: arrived,
-                milliseconds: AppleDate.now - arrived, transactionIds: result.transactionIds,
+                milliseconds: Int64((ContinuousClock.now - began) / .milliseconds(1)),
+                transactionIds: result.transactionIds,
                 receiptHash: result.receiptHash, status: answered ? result.status : nil,
                 code: answered ? result.code : nil, faults: plan.kinds)
         }

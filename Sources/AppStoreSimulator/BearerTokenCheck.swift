@@ -12,13 +12,14 @@ final class BearerTokenCheck: Sendable {
 
     private struct Claims: Decodable, Sendable {
         let iss: String
-        let iat: Double
+        /// Nil: Apple's own Python library sends none.
+        let iat: Double?
         let exp: Double
         let aud: String
         let bid: String
     }
 
-    /// Apple's limit on `exp - iat`.
+    /// Apple's limit on `exp - iat`; without `iat`, on the time from the call to `exp`.
     static let lifetimeMaxSeconds = 3600.0
 
     /// How many good tokens are remembered: a client uses one token for many calls.
@@ -38,7 +39,11 @@ final class BearerTokenCheck: Sendable {
     }
 
     /// The bundle id (`bid`) of a good token; nil for any other value of the `Authorization` header.
-    func bundleId(authorization: String?, nowSeconds: Double) -> String? {
+    ///
+    /// - Parameters:
+    ///   - nowSeconds: the machine's time. A client whose clock does not follow the store's is not refused for that.
+    ///   - aheadSeconds: how far the store's clock is ahead of the machine's.
+    func bundleId(authorization: String?, nowSeconds: Double, aheadSeconds: Double = 0) -> String? {
         guard let authorization, authorization.hasPrefix("Bearer ") else { return nil }
         let claims: Claims
         if let seen = known.withLock({ $0[authorization] }) {
@@ -51,7 +56,9 @@ final class BearerTokenCheck: Sendable {
                 known[authorization] = judged
             }
         }
-        return claims.exp > nowSeconds ? claims.bid : nil
+        guard claims.exp > nowSeconds else { return nil }
+        if claims.iat == nil, claims.exp > nowSeconds + aheadSeconds + Self.lifetimeMaxSeconds { return nil }
+        return claims.bid
     }
 
     /// The claims of a token, if its signature and everything that does not depend on the time are right.
@@ -68,7 +75,7 @@ final class BearerTokenCheck: Sendable {
             key.isValidSignature(signature, for: Data("\(parts[0]).\(parts[1])".utf8)),
             let claims = try? JSONDecoder().decode(Claims.self, from: claimsData),
             claims.iss == credentials.issuerId, claims.aud == "appstoreconnect-v1",
-            claims.exp <= claims.iat + Self.lifetimeMaxSeconds
+            claims.iat.map({ claims.exp <= $0 + Self.lifetimeMaxSeconds }) ?? true
         else { return nil }
         return claims
     }

@@ -43,5 +43,6 @@ enum BodyValue: Decodable, Equatable {
     var bool: Bool? { if case .bool(let value) = self { value } else { nil } }
     var integer: Int64? { if case .integer(let value) = self { value } else { nil } }
     var string: String? { if case .string(let value) = self { value } else { nil } }
+    var object: [String: BodyValue]? { if case .object(let value) = self { value } else { nil } }
     var array: [BodyValue]? { if case .array(let value) = self { value } else { nil } }
 }

@@ -23,6 +23,9 @@ struct CertificateAuthority: Sendable {
     let leaf: Certificate
     let leafKey: P256.Signing.PrivateKey
 
+    /// When the leaf ends, UNIX milliseconds.
+    var leafEnd: Int64 { Int64(leaf.notValidAfter.timeIntervalSince1970 * 1000) }
+
     /// Makes three new keys and certificates. `name` stands in the subjects.
     static func make(name: String = "Makegood Simulator") throws(SimulatorError) -> CertificateAuthority {
         do {

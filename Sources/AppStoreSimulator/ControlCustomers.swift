@@ -41,6 +41,13 @@ extension ControlRoutes {
                 return try subscription(id)
             }
         }
+        router.post("/control/subscriptions/{id}") { request, context in
+            let id = context.parameters.get("id") ?? ""
+            return try await answer(request) { (change: SubscriptionRequest) async throws(ControlError) in
+                let notifications = try store.ledger.change(change, of: id)
+                return try subscription(id, notifications)
+            }
+        }
         router.get("/control/subscriptions/{id}") { _, context in
             let id = context.parameters.get("id") ?? ""
             return try await answer { () throws(ControlError) in try subscription(id) }
@@ -48,11 +55,18 @@ extension ControlRoutes {
     }
 
     /// A subscription with its state and its periods, newest known ones included.
-    private func subscription(_ originalTransactionId: String) throws(ControlError) -> Response {
-        guard let subscription = store.ledger.read({ $0.subscription(originalTransactionId, now: .max) }) else {
+    private func subscription(
+        _ originalTransactionId: String, _ notifications: [HeldNotification] = []
+    ) throws(ControlError) -> Response {
+        let (known, life, next) = store.ledger.read { store in
+            let subscription = store.subscription(originalTransactionId, now: .max)
+            let life = store.lives[originalTransactionId]
+            return (subscription, life, life.flatMap { subscription?.next($0)?.at })
+        }
+        guard let subscription = known else {
             throw ControlError(status: 404, field: "id", "no such subscription: \(originalTransactionId)")
         }
-        let state = subscription.state(now: AppleDate.now)
+        let state = subscription.state(now: store.clock.now)
         return json { body in
             body.field("originalTransactionId", originalTransactionId)
             body.field("status", state.rawValue)
@@ -61,6 +75,13 @@ extension ControlRoutes {
             body.field(
                 "transactionIds",
                 array: { array in for period in subscription.periods { array.element(period.transactionId) } })
+            body.field("autoRenewStatus", subscription.autoRenewStatus(now: store.clock.now))
+            body.field("autoRenewProductId", subscription.autoRenewProductId)
+            body.field("expirationIntent", ifPresent: subscription.expirationIntent(now: store.clock.now))
+            body.field("gracePeriodExpiresDate", ifPresent: subscription.renewal.gracePeriodExpiresDate)
+            body.field("period", ifPresent: life?.period)
+            body.field("nextStep", ifPresent: next)
+            write(notifications, &body)
         }
     }
 

@@ -1,6 +1,7 @@
 import Hummingbird
 
-/// Notifications that the store holds: `/control/notifications`; and the store's settings: `/control/settings`.
+/// The store's notifications, `/control/notifications`, its settings, `/control/settings`, and its clock,
+/// `/control/clock`.
 extension ControlRoutes {
     func addNotifications(to router: Router<SimulatorContext>) {
         router.post("/control/notifications") { request, _ in
@@ -25,12 +26,31 @@ extension ControlRoutes {
                 }
             }
         }
+        router.post("/control/notifications/faults") { request, _ in
+            try await answer(request) { (fault: NotificationFaultRequest) async throws(ControlError) in
+                let id = try store.add(fault)
+                return json(.created) { $0.field("id", id) }
+            }
+        }
+        router.get("/control/notifications/faults") { _, _ in
+            json { body in
+                body.field(
+                    "faults",
+                    array: { array in
+                        for rule in store.ledger.notificationFaults.rules { array.element { write(rule, &$0) } }
+                    })
+            }
+        }
+        router.delete("/control/notifications/faults") { _, _ in
+            let removed = store.ledger.notificationFaults.removeAll()
+            return json { $0.field("removed", removed) }
+        }
         router.post("/control/notifications/{uuid}/attempts") { request, context in
             let uuid = context.parameters.get("uuid") ?? ""
             return try await answer(request) { (attempt: AttemptRequest) async throws(ControlError) in
                 let notification = try store.ledger.add(
                     .init(
-                        attemptDate: attempt.attemptDate ?? AppleDate.now,
+                        attemptDate: attempt.attemptDate ?? store.clock.now,
                         sendAttemptResult: attempt.sendAttemptResult),
                     to: uuid)
                 return json(.created) { notification.write(&$0) }
@@ -48,6 +68,43 @@ extension ControlRoutes {
         }
     }
 
+    /// The notifications that a request made.
+    func write(_ notifications: [HeldNotification], _ json: inout JSONWriter) {
+        json.field(
+            "notifications",
+            array: { array in
+                for notification in notifications { array.element { notification.write(&$0) } }
+            })
+    }
+
+    private func write(_ rule: NotificationFaults.Rule, _ json: inout JSONWriter) {
+        json.field("id", rule.id)
+        json.field("kind", rule.request.kind.rawValue)
+        json.field("app", ifPresent: rule.request.app)
+        json.field("notificationType", ifPresent: rule.request.notificationType)
+        json.field("count", ifPresent: rule.request.count)
+        json.field("remaining", ifPresent: rule.remaining)
+        if let percent = rule.request.percent { json.field("percent", percent) }
+        json.field("delay", ifPresent: rule.request.delay)
+        json.field("fired", rule.fired)
+    }
+
+    func addClock(to router: Router<SimulatorContext>) {
+        router.get("/control/clock") { _, _ in json { write(now: store.clock.now, &$0) } }
+        router.post("/control/clock") { request, _ in
+            try await answer(request) { (wanted: ClockRequest) async throws(ControlError) in
+                let now = try store.advance(wanted)
+                return json { write(now: now, &$0) }
+            }
+        }
+    }
+
+    private func write(now: Int64, _ json: inout JSONWriter) {
+        json.field("now", now)
+        json.field("time", AppleDate(milliseconds: now).rfc3339)
+        json.field("offsetMilliseconds", store.clock.offsetMilliseconds)
+    }
+
     private func write(_ settings: StoreSettings, _ json: inout JSONWriter) {
         switch settings.rateLimits {
         case .off: json.field("rateLimits", "off")
@@ -62,5 +119,9 @@ extension ControlRoutes {
         json.field("propagationMilliseconds", settings.propagationMilliseconds)
         json.field("massExtensionMilliseconds", settings.massExtensionMilliseconds)
         json.field("paginationTokenMilliseconds", settings.paginationTokenMilliseconds)
+        json.field("subscriptionPeriod", ifPresent: settings.subscriptionPeriod)
+        json.field("notificationURL", ifPresent: settings.notificationURL ?? store.ledger.notificationURL)
+        json.field("notificationVersion", settings.notificationVersion ?? 2)
+        json.field("notificationTimeoutMilliseconds", settings.notificationTimeoutMilliseconds ?? 10_000)
     }
 }

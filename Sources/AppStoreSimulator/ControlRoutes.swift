@@ -30,10 +30,12 @@ struct ControlRoutes: Sendable {
             }
         }
         addSelling(to: router)
+        addQuestions(to: router)
         addProofs(to: router)
         addCustomers(to: router)
         addNotifications(to: router)
         addSettings(to: router)
+        addClock(to: router)
         addFaults(to: router)
         addResponder(to: router)
         addReading(to: router)

@@ -41,7 +41,7 @@ extension ControlRoutes {
         router.post("/control/purchases/{id}/refund") { request, context in
             let id = context.parameters.get("id") ?? ""
             return try await answer(request) { (refund: RefundRequest) async throws(ControlError) in
-                let purchase = try store.ledger.refund(id, refund, now: AppleDate.now)
+                let purchase = try store.ledger.refund(id, refund)
                 return json { write(purchase, &$0) }
             }
         }
@@ -50,6 +50,29 @@ extension ControlRoutes {
             return try await answer { () throws(ControlError) in
                 let purchase = try store.ledger.reverseRefund(id)
                 return json { write(purchase, &$0) }
+            }
+        }
+    }
+
+    func addQuestions(to router: Router<SimulatorContext>) {
+        router.post("/control/purchases/{id}/consumption-request") { request, context in
+            let id = context.parameters.get("id") ?? ""
+            return try await answer(request) { (question: ConsumptionQuestion) async throws(ControlError) in
+                let reasons = NotificationType.consumptionReasons
+                guard reasons.contains(question.consumptionRequestReason ?? reasons[0]) else {
+                    throw ControlError(
+                        field: "consumptionRequestReason", "must be one of \(reasons.joined(separator: ", "))")
+                }
+                let notifications = try store.ledger.tell(
+                    id, .consumptionRequest, reason: question.consumptionRequestReason ?? reasons[0])
+                return json { write(notifications, &$0) }
+            }
+        }
+        router.post("/control/purchases/{id}/refund-decline") { _, context in
+            let id = context.parameters.get("id") ?? ""
+            return try await answer { () throws(ControlError) in
+                let notifications = try store.ledger.tell(id, .refundDeclined)
+                return json { write(notifications, &$0) }
             }
         }
     }
@@ -109,9 +132,20 @@ extension ControlRoutes {
         json.field("expiresDate", ifPresent: purchase.expiresDate)
         json.field("familyOf", ifPresent: purchase.familyOf)
         json.field("visibleAt", ifPresent: purchase.visibleAt)
+        json.field("isUpgraded", purchase.isUpgraded == true)
         json.field("finished", purchase.finishedAt != nil)
         json.field("finishedAt", ifPresent: purchase.finishedAt)
         json.field("valid", true)
+    }
+}
+
+/// The body of `POST /control/purchases/{id}/consumption-request`.
+private struct ConsumptionQuestion: ControlBody, Sendable {
+    /// Default `UNINTENDED_PURCHASE`.
+    var consumptionRequestReason: String?
+
+    enum CodingKeys: String, CodingKey, CaseIterable {
+        case consumptionRequestReason
     }
 }
 

@@ -9,6 +9,7 @@ package struct FaultRequest: ControlBody, Sendable {
         case verifyReceipt, transactionInfo, history, historyV1, subscriptionStatuses, orderLookup, refundHistory
         case refundHistoryV1, extendSubscription, massExtend, massExtendStatus, consumption, consumptionV1
         case testNotification, testNotificationStatus, notificationHistory, appAccountToken, appTransaction, finish
+        case messaging
         case all
 
         /// Nil: all of them.

@@ -1,6 +1,7 @@
 import Foundation
 
-/// An App Store Server Notification (version 2) that the store holds for its notification history.
+/// An App Store Server Notification that the store holds for its notification history and, where the app has a URL,
+/// sends.
 ///
 /// The notification keeps the payloads of its nested transaction and renewal as they were when it was made, since a
 /// history shows the state at sending time. The store signs these payloads anew, with the same signedDate, at each
@@ -52,6 +53,14 @@ package struct HeldNotification: Codable, Sendable, Equatable {
     let status: Int?
     let consumptionRequestReason: String?
     package var sendAttempts: [Attempt]
+    /// The chain of the purchase that it is about.
+    var originalTransactionId: String?
+    /// Nil: it is held and not sent.
+    package var delivery: Delivery?
+    /// The content of a notification of version 1; nil: it has version 2.
+    var v1: NotificationV1?
+
+    var lane: DeliveryLane { DeliveryLane(app: app, environment: environment) }
 
     /// The token of a test notification.
     var testToken: String? { notificationType == "TEST" ? "\(notificationUUID)_\(signedDate)" : nil }
@@ -96,6 +105,13 @@ package struct HeldNotification: Codable, Sendable, Equatable {
         json.field("signedDate", signedDate)
         json.field("customer", ifPresent: customer)
         json.field("testNotificationToken", ifPresent: testToken)
+        json.field("notificationTypeV1", ifPresent: v1?.notificationType)
+        if let delivery {
+            json.field("url", delivery.url)
+            json.field("version", delivery.version)
+            json.field("nextAttempt", ifPresent: delivery.due)
+            json.field("fault", ifPresent: delivery.fault)
+        }
         writeAttempts(&json)
     }
 
@@ -130,10 +146,12 @@ package struct NotificationRequest: ControlBody, Sendable {
     package var consumptionRequestReason: String?
     /// Default: none yet.
     package var sendAttempts: [HeldNotification.Attempt]?
+    /// True: it is sent to the app's URL as well, as version 2.
+    package var send: Bool?
 
     package enum CodingKeys: String, CodingKey, CaseIterable {
         case app, environment, notificationType, subtype, transactionId, signedDate, consumptionRequestReason
-        case sendAttempts
+        case sendAttempts, send
     }
 
     package init(app: String, notificationType: String, subtype: String? = nil, transactionId: String? = nil) {
@@ -157,9 +175,7 @@ package struct NotificationRequest: ControlBody, Sendable {
         guard (transactionId == nil) == (kind == .test) else {
             throw ControlError(field: "transactionId", "belongs to every type but TEST")
         }
-        let reasons = [
-            "UNINTENDED_PURCHASE", "FULFILLMENT_ISSUE", "UNSATISFIED_WITH_PURCHASE", "LEGAL", "OTHER",
-        ]
+        let reasons = NotificationType.consumptionReasons
         if let reason = consumptionRequestReason, kind != .consumptionRequest || !reasons.contains(reason) {
             throw ControlError(
                 field: "consumptionRequestReason",
@@ -219,5 +235,10 @@ enum NotificationType: String, CaseIterable {
         "INITIAL_BUY", "RESUBSCRIBE", "BILLING_RECOVERY", "UPGRADE", "DOWNGRADE", "AUTO_RENEW_ENABLED",
         "AUTO_RENEW_DISABLED", "GRACE_PERIOD", "VOLUNTARY", "BILLING_RETRY", "PRICE_INCREASE", "PRODUCT_NOT_FOR_SALE",
         "PENDING", "ACCEPTED", "SUMMARY", "FAILURE", "UNREPORTED", "CREATED", "ACTIVE_TOKEN_REMINDER",
+        "SEATS", "INCREASE_QUANTITY", "DECREASE_QUANTITY",
+    ]
+
+    static let consumptionReasons = [
+        "UNINTENDED_PURCHASE", "FULFILLMENT_ISSUE", "UNSATISFIED_WITH_PURCHASE", "LEGAL", "OTHER",
     ]
 }

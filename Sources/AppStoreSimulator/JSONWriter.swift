@@ -58,6 +58,18 @@ struct JSONWriter {
         braced(UInt8(ascii: "["), UInt8(ascii: "]"), fill)
     }
 
+    /// An array of one price tier of a purchase with seats: price of each seat, and their number.
+    mutating func field(_ key: String, tier price: Int64, _ quantity: Int) {
+        field(
+            key,
+            array: { array in
+                array.element { tier in
+                    tier.field("price", price)
+                    tier.field("quantity", quantity)
+                }
+            })
+    }
+
     /// One object as an element of the array being written.
     mutating func element(_ fill: (inout JSONWriter) -> Void) {
         comma()

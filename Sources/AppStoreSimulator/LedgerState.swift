@@ -12,6 +12,30 @@ struct LedgerLine: Codable {
         let attempt: HeldNotification.Attempt
     }
 
+    /// A ``SubscriptionLife`` with its subscription.
+    struct LifeOf: Codable {
+        let originalTransactionId: String
+        let life: SubscriptionLife
+    }
+
+    /// The present ``Delivery`` of a notification.
+    struct DeliveryOf: Codable {
+        let notificationUUID: String
+        let delivery: Delivery
+    }
+
+    /// How far the store's clock is ahead of the machine's.
+    struct Clock: Codable {
+        let offsetMilliseconds: Int64
+    }
+
+    /// A ``MessagingState`` with its app.
+    struct MessagingOf: Codable {
+        let app: String
+        let environment: StoreEnvironment
+        let state: MessagingState
+    }
+
     var sold: Purchase?
     /// A purchase as it is after a refund, after a refund was taken back, with another renewal date, …
     var changed: Purchase?
@@ -23,6 +47,10 @@ struct LedgerLine: Codable {
     var notification: HeldNotification?
     var attempt: AttemptOf?
     var settings: StoreSettings?
+    var life: LifeOf?
+    var delivery: DeliveryOf?
+    var clock: Clock?
+    var messaging: MessagingOf?
 }
 
 /// The ledger in memory: the sum of its lines, with an index for each question that Apple's endpoints ask.
@@ -69,6 +97,18 @@ struct LedgerState {
     private(set) var notifications: [HeldNotification] = []
     private var notificationPositions: [String: Int] = [:]
     private(set) var settings = StoreSettings()
+    /// The lives of the subscriptions that go on by themselves, by originalTransactionId.
+    private(set) var lives: [String: SubscriptionLife] = [:]
+    /// Their next steps.
+    private(set) var dues = DueList()
+    /// The positions of the notifications with an attempt to come.
+    private(set) var undelivered: Set<Int> = []
+    /// The last notification of each lane that was tried.
+    private var lastTried: [DeliveryLane: Int] = [:]
+    /// The signedDate of the last notification about each chain: the next one is signed later.
+    private(set) var lastSigned: [String: Int64] = [:]
+    private(set) var clockOffset: Int64 = 0
+    private(set) var messaging: [DeliveryLane: MessagingState] = [:]
 
     mutating func apply(_ line: LedgerLine) {
         if let sold = line.sold { add(sold) }
@@ -82,16 +122,43 @@ struct LedgerState {
             customers[customer.key] = customer
             if let id = customer.appTransactionId { appTransactions[id] = customer.key }
         }
-        if let renewal = line.renewal { renewals[renewal.originalTransactionId] = renewal.renewal }
+        if let renewal = line.renewal {
+            renewals[renewal.originalTransactionId] = renewal.renewal
+            refresh(renewal.originalTransactionId)
+        }
+        if let life = line.life {
+            lives[life.originalTransactionId] = life.life
+            refresh(life.originalTransactionId)
+        }
         if let filing = line.filing { add(filing) }
         if let notification = line.notification, notifications.count < Self.notificationsMax {
-            notificationPositions[notification.notificationUUID] = notifications.count
+            let position = notifications.count
+            notificationPositions[notification.notificationUUID] = position
             notifications.append(notification)
+            if notification.delivery?.due != nil { undelivered.insert(position) }
+            if let chain = notification.originalTransactionId { lastSigned[chain] = notification.signedDate }
         }
         if let attempt = line.attempt, let position = notificationPositions[attempt.notificationUUID] {
             notifications[position].sendAttempts.append(attempt.attempt)
+            let lane = notifications[position].lane
+            lastTried[lane] = max(lastTried[lane] ?? 0, position)
+        }
+        if let delivery = line.delivery, let position = notificationPositions[delivery.notificationUUID] {
+            notifications[position].delivery = delivery.delivery
+            if delivery.delivery.due == nil { undelivered.remove(position) } else { undelivered.insert(position) }
         }
         if let settings = line.settings { self.settings = settings }
+        if let messaging = line.messaging {
+            self.messaging[DeliveryLane(app: messaging.app, environment: messaging.environment)] = messaging.state
+        }
+        if let clock = line.clock { clockOffset = max(clockOffset, clock.offsetMilliseconds) }
+    }
+
+    /// Finds the next step of a living subscription anew.
+    private mutating func refresh(_ originalTransactionId: String) {
+        guard let life = lives[originalTransactionId] else { return }
+        let next = subscription(originalTransactionId, now: .max)?.next(life)
+        dues.set(originalTransactionId, next?.at)
     }
 
     private mutating func add(_ purchase: Purchase) {
@@ -108,6 +175,7 @@ struct LedgerState {
         modificationCount += 1
         modifications.append(modificationCount)
         purchases.append(purchase)
+        refresh(purchase.originalTransactionId)
     }
 
     private mutating func change(_ purchase: Purchase) {
@@ -117,6 +185,7 @@ struct LedgerState {
             modifications[position] = modificationCount
         }
         purchases[position] = purchase
+        refresh(purchase.originalTransactionId)
     }
 
     private mutating func add(_ filing: Filing) {
@@ -190,8 +259,11 @@ struct LedgerState {
     func subscription(_ originalTransactionId: String, now: Int64) -> Subscription? {
         let periods = (chains[originalTransactionId] ?? []).map { purchases[$0] }
             .filter { $0.type == .autoRenewable && $0.isVisible(now: now) }
-        guard !periods.isEmpty else { return nil }
-        return Subscription(periods: periods, renewal: renewals[originalTransactionId] ?? Renewal())
+        guard let last = periods.last else { return nil }
+        // A member's renewal is that of the purchaser.
+        let payer = last.familyOf.flatMap { positions[$0] }.map { purchases[$0].originalTransactionId }
+        let renewal = renewals[originalTransactionId] ?? payer.flatMap { renewals[$0] } ?? Renewal()
+        return Subscription(periods: periods, renewal: renewal)
     }
 
     /// The purchase that a member already has of the subscription that another customer pays.
@@ -200,6 +272,47 @@ struct LedgerState {
             share.familyOf.flatMap { positions[$0] }
                 .map { purchases[$0].originalTransactionId == originalTransactionId } ?? false
         }
+    }
+
+    // MARK: Notifications
+
+    /// Where the notifications of an app go, and their version; nil: nowhere.
+    func target(_ app: String, _ environment: StoreEnvironment, fallback: String?) -> (url: String, version: Int)? {
+        let registered = apps.values.first { $0.bundleId == app }
+        guard let url = registered?.notificationURL(environment) ?? settings.notificationURL ?? fallback else {
+            return nil
+        }
+        return (url, registered?.notificationVersion(environment) ?? settings.notificationVersion ?? 2)
+    }
+
+    /// The grace period of an app.
+    func gracePeriod(_ app: String) -> GracePeriod? { apps.values.first { $0.bundleId == app }?.gracePeriod }
+
+    /// The notifications to send now, by lane, in the order of sending.
+    func due(now: Int64) -> [DeliveryLane: [HeldNotification]] {
+        var first: [DeliveryLane: [Int]] = [:]
+        var last: [DeliveryLane: [Int]] = [:]
+        for position in undelivered {
+            let notification = notifications[position]
+            guard let delivery = notification.delivery, let due = delivery.due, due <= now else { continue }
+            if delivery.waitsForLater != true {
+                first[notification.lane, default: []].append(position)
+            } else if lastTried[notification.lane] ?? 0 > position || due + Delivery.patience <= now {
+                last[notification.lane, default: []].append(position)
+            }
+        }
+        var lanes: [DeliveryLane: [HeldNotification]] = [:]
+        for (lane, positions) in first {
+            lanes[lane] = positions.sorted { dueOrder($0) < dueOrder($1) }.map { notifications[$0] }
+        }
+        for (lane, positions) in last {
+            lanes[lane, default: []] += positions.sorted(by: >).map { notifications[$0] }
+        }
+        return lanes
+    }
+
+    private func dueOrder(_ position: Int) -> (Int64, Int) {
+        (notifications[position].delivery?.due ?? 0, position)
     }
 
     func notification(_ uuid: String) -> HeldNotification? { notificationPositions[uuid].map { notifications[$0] } }

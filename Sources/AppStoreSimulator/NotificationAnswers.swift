@@ -7,15 +7,14 @@ extension ServerAPI {
 
     /// Request a Test Notification (AppleFacts 3.3, endpoint 10).
     func testNotification() throws(AppleError) -> AppleAnswer {
-        guard ledger.registeredApp(bundleId: app)?.notificationURL(environment) != nil else {
-            throw .notificationURLNotFound
-        }
+        let hasURL = ledger.read { $0.target(app, environment, fallback: ledger.notificationURL) != nil }
+        guard hasURL else { throw .notificationURLNotFound }
         let notification = HeldNotification(
             notificationUUID: UUID().uuidString.lowercased(), app: app, environment: environment,
             notificationType: NotificationType.test.rawValue, subtype: nil, signedDate: now, customer: nil,
             transaction: nil, renewal: nil, status: nil, consumptionRequestReason: nil, sendAttempts: [])
         do {
-            try ledger.hold(notification)
+            _ = try ledger.hold(notification, isSent: true)
         } catch {
             throw .generalInternalRetryable
         }
@@ -70,7 +69,7 @@ extension ServerAPI {
             }
             var found: [Held] = []
             for (index, notification) in store.notifications.enumerated().dropFirst(after)
-            where notification.app == app && notification.environment == environment
+            where notification.app == app && notification.environment == environment && notification.v1 == nil
                 && wanted.matches(notification, customer: customer)
             {
                 found.append((index + 1, notification))

@@ -52,7 +52,7 @@ package struct Purchase: Codable, Sendable, Equatable {
     package let familyOf: String?
     package var isUpgraded: Bool?
     package var revocationDate: Int64?
-    /// 1: an issue in the app; 0: another reason.
+    /// 1: an issue in the app; 0: another reason; 2: moved into a bundle or out of it (Apple's number is not known).
     package var revocationReason: Int?
     /// `REFUND_FULL`, `REFUND_PRORATED`, `FAMILY_REVOKE`, `ASSIGNMENT_REVOKE`.
     package var revocationType: String?
@@ -67,6 +67,14 @@ package struct Purchase: Codable, Sendable, Equatable {
     package var visibleAt: Int64?
     /// When the app's backend finished the transaction.
     package var finishedAt: Int64?
+    /// `SEAT_ADDITION` on every transaction of a period to which seats were added.
+    package var additionalTransactionReason: String?
+    /// True: `quantity` counts seats, and `price` is the price of each.
+    package var isMultiSeat: Bool?
+    /// When another product of the group replaced this one; verifyReceipt shows it as the cancellation date.
+    package var upgradedAt: Int64?
+    /// Seats that were refunded; the purchase itself stands.
+    package var revokedSeatQuantity: Int?
 
     /// Whether Apple took the purchase back.
     package var revoked: Bool { revocationDate != nil }
@@ -136,6 +144,10 @@ package struct Purchase: Codable, Sendable, Equatable {
         json.field("customer", ifPresent: customer)
         json.field("visibleAt", ifPresent: visibleAt)
         json.field("finishedAt", ifPresent: finishedAt)
+        json.field("additionalTransactionReason", ifPresent: additionalTransactionReason)
+        if let isMultiSeat { json.field("isMultiSeat", isMultiSeat) }
+        json.field("upgradedAt", ifPresent: upgradedAt)
+        json.field("revokedSeatQuantity", ifPresent: revokedSeatQuantity)
     }
 
     /// The JSON that is signed. `bundleId` replaces the app's in forgeries.
@@ -172,6 +184,15 @@ package struct Purchase: Codable, Sendable, Equatable {
             json.field("price", price)
             json.field("currency", currency)
             json.field("appTransactionId", ifPresent: appTransactionId)
+            json.field("additionalTransactionReason", ifPresent: additionalTransactionReason)
+            guard isMultiSeat == true else { return }
+            json.field(
+                "multiSeatInfo",
+                object: { info in
+                    info.field("invitationManagement", "APPLE")
+                    info.field("priceTiers", tier: price, quantity)
+                    info.field("revokedSeatQuantity", ifPresent: revokedSeatQuantity)
+                })
         }
     }
 }

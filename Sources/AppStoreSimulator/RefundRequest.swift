@@ -11,9 +11,11 @@ package struct RefundRequest: ControlBody, Sendable {
     /// True: no money goes back, because another product took the purchase's place. Signed data then marks the upgrade
     /// and gives no reason; verifyReceipt marks it beside the reason 0.
     package var isUpgrade: Bool?
+    /// False: Apple sends no notification of it.
+    package var notify: Bool?
 
     package enum CodingKeys: String, CodingKey, CaseIterable {
-        case revocationDate, revocationReason, revocationType, revocationPercentage, isUpgrade
+        case revocationDate, revocationReason, revocationType, revocationPercentage, isUpgrade, notify
     }
 
     package init(revocationDate: Int64? = nil, revocationReason: Int? = nil) {

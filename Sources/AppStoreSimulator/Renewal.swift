@@ -6,7 +6,7 @@ package struct Renewal: ControlBody, Codable, Sendable, Equatable {
     /// 0 off, 1 on.
     package var autoRenewStatus: Int?
     package var autoRenewProductId: String?
-    /// 1 to 5 (AppleFacts 2.2).
+    /// 1 to 6 (AppleFacts 2.2); 6 stands for a number that nobody knows.
     package var expirationIntent: Int?
     /// True: state 3 after the period's end.
     package var isInBillingRetryPeriod: Bool?
@@ -19,20 +19,23 @@ package struct Renewal: ControlBody, Codable, Sendable, Equatable {
     package var offerDiscountType: String?
     package var offerPeriod: String?
     package var renewalPrice: Int64?
+    /// Seats of the next period.
+    package var renewalQuantity: Int?
     package var eligibleWinBackOfferIds: [String]?
 
     package enum CodingKeys: String, CodingKey, CaseIterable {
         case autoRenewStatus, autoRenewProductId, expirationIntent, isInBillingRetryPeriod, gracePeriodExpiresDate
         case priceIncreaseStatus, offerType, offerIdentifier, offerDiscountType, offerPeriod, renewalPrice
-        case eligibleWinBackOfferIds
+        case renewalQuantity, eligibleWinBackOfferIds
     }
 
     package init() {}
 
     func validate() throws(ControlError) {
         let numbers: [(String, Int?, ClosedRange<Int>)] = [
-            ("autoRenewStatus", autoRenewStatus, 0...1), ("expirationIntent", expirationIntent, 1...5),
+            ("autoRenewStatus", autoRenewStatus, 0...1), ("expirationIntent", expirationIntent, 1...6),
             ("priceIncreaseStatus", priceIncreaseStatus, 0...1),
+            ("renewalQuantity", renewalQuantity, 1...SaleRequest.seatsMax),
         ]
         for (field, value, range) in numbers {
             if let value, !range.contains(value) {
@@ -70,7 +73,7 @@ struct Subscription {
 
     func state(now: Int64) -> State {
         let newest = newest
-        if newest.revoked { return .revoked }
+        if isRevoked { return .revoked }
         if newest.expiresDate ?? .max > now { return .active }
         if renewal.gracePeriodExpiresDate ?? 0 > now { return .gracePeriod }
         return renewal.isInBillingRetryPeriod == true ? .billingRetry : .expired
@@ -79,14 +82,12 @@ struct Subscription {
     /// The JSON of JWSRenewalInfoDecodedPayload (AppleFacts 2.2).
     func renewalPayload(signedDate: Int64, now: Int64) -> [UInt8] {
         let newest = newest
-        let state = state(now: now)
-        let ended = state == .expired || state == .revoked
         return JSONWriter.object(capacity: 1024) { json in
-            json.field("expirationIntent", ifPresent: renewal.expirationIntent ?? (state == .expired ? 1 : nil))
+            json.field("expirationIntent", ifPresent: expirationIntent(now: now))
             json.field("originalTransactionId", newest.originalTransactionId)
-            json.field("autoRenewProductId", renewal.autoRenewProductId ?? newest.productId)
+            json.field("autoRenewProductId", autoRenewProductId)
             json.field("productId", newest.productId)
-            json.field("autoRenewStatus", renewal.autoRenewStatus ?? (ended ? 0 : 1))
+            json.field("autoRenewStatus", autoRenewStatus(now: now))
             if let retry = renewal.isInBillingRetryPeriod { json.field("isInBillingRetryPeriod", retry) }
             json.field("priceIncreaseStatus", ifPresent: renewal.priceIncreaseStatus)
             json.field("gracePeriodExpiresDate", ifPresent: renewal.gracePeriodExpiresDate)
@@ -98,7 +99,16 @@ struct Subscription {
             json.field("environment", newest.environment.rawValue)
             json.field("recentSubscriptionStartDate", streakStart)
             json.field("renewalDate", ifPresent: newest.expiresDate)
-            json.field("renewalPrice", renewal.renewalPrice ?? newest.price)
+            json.field("renewalPrice", renewalPrice)
+            if newest.isMultiSeat == true {
+                let quantity = renewal.renewalQuantity ?? seats
+                json.field("renewalQuantity", quantity)
+                json.field(
+                    "multiSeatInfo",
+                    object: { info in
+                        info.field("renewalPriceTiers", tier: renewalPrice, quantity)
+                    })
+            }
             json.field("currency", newest.currency)
             if let offers = renewal.eligibleWinBackOfferIds {
                 json.field("eligibleWinBackOfferIds", array: { array in for id in offers { array.element(id) } })
@@ -107,6 +117,22 @@ struct Subscription {
             json.field("appTransactionId", ifPresent: newest.appTransactionId)
         }
     }
+
+    var autoRenewProductId: String { renewal.autoRenewProductId ?? newest.productId }
+
+    /// 0 off, 1 on.
+    func autoRenewStatus(now: Int64) -> Int {
+        let state = state(now: now)
+        return renewal.autoRenewStatus ?? (state == .expired || state == .revoked ? 0 : 1)
+    }
+
+    /// Why it ended; nil: it did not.
+    func expirationIntent(now: Int64) -> Int? {
+        renewal.expirationIntent ?? (state(now: now) == .expired ? 1 : nil)
+    }
+
+    /// The price of the next period, for each seat where it has seats.
+    var renewalPrice: Int64 { renewal.renewalPrice ?? newest.price }
 
     /// When the current streak of periods began.
     private var streakStart: Int64 {

@@ -31,7 +31,9 @@ extension ControlRoutes {
         case .redirect where request.uri.query == nil:
             return Response(status: .temporaryRedirect, headers: [.location: "\(request.uri.path)?moved"])
         case .signed, .delegated, .undelegated, .forged, .stale, .tryLater, .redirect:
-            let answer = store.responder.answer(subject, Array(buffer.readableBytesView), settings, now: Date())
+            let answer = store.responder.answer(
+                subject, Array(buffer.readableBytesView), settings,
+                now: Date(timeIntervalSince1970: Double(store.clock.now) / 1000))
             return Response(
                 status: .ok, headers: [.contentType: "application/ocsp-response"],
                 body: .init(byteBuffer: ByteBuffer(bytes: answer)))

@@ -65,6 +65,13 @@ package struct SaleRequest: ControlBody, Sendable {
     package var receipts: Bool?
     /// Default `sha256`.
     package var receiptStyle: ReceiptStyle?
+    /// Auto-renewables only: the subscription lives, with periods of this ISO 8601 duration (`P1W`, `P1M`, `PT5M`);
+    /// default: the store's setting, else it ends with this period.
+    package var period: String?
+    /// Auto-renewables only: a purchase of so many seats, 1 to 10,000. `price` is then the price of each.
+    package var seats: Int?
+    /// False: Apple sends no notification of this sale. True: also of a one-time product (ONE_TIME_CHARGE).
+    package var notify: Bool?
 
     package enum CodingKeys: String, CodingKey, CaseIterable {
         case app, productId, quantity, appAccountToken, environment, type, purchaseDate, originalPurchaseDate
@@ -73,7 +80,7 @@ package struct SaleRequest: ControlBody, Sendable {
         case transactionReason, storefront, storefrontId, currency, price, isUpgraded, signedDate, count, receiptOf
         case receipts, receiptStyle, customer, family, orderId, offerType, offerIdentifier, offerDiscountType,
             offerPeriod
-        case visibleAfterMilliseconds
+        case visibleAfterMilliseconds, period, seats, notify
     }
 
     package init(
@@ -100,6 +107,8 @@ package struct SaleRequest: ControlBody, Sendable {
     static let familyMax = 5
     /// Apple's limit on the quantity of one consumable purchase.
     static let quantityMax = 10
+    /// How many seats one purchase may have.
+    static let seatsMax = 10_000
     /// The largest time that is accepted: 9999-12-31.
     static let millisecondsMax: Int64 = 253_402_300_799_000
 
@@ -153,6 +162,25 @@ package struct SaleRequest: ControlBody, Sendable {
                 field: "visibleAfterMilliseconds", "must be 0 to \(SettingsRequest.millisecondsMax)")
         }
         try validateFamily()
+        if let period {
+            guard type == .autoRenewable else {
+                throw ControlError(field: "period", "belongs to auto-renewables")
+            }
+            try Period.check(period, "period")
+        }
+        if let seats {
+            guard type == .autoRenewable, quantity == nil, (1...Self.seatsMax).contains(seats) else {
+                throw ControlError(
+                    field: "seats", "must be 1 to \(Self.seatsMax), for an auto-renewable without a quantity")
+            }
+        }
+    }
+
+    /// The end of a subscription's first period. A free or prepaid offer lasts as long as its own period says.
+    private func end(from start: Int64) -> Int64 {
+        let isWhole = offerDiscountType == "FREE_TRIAL" || offerDiscountType == "PAY_UP_FRONT"
+        let length = period == nil ? nil : (isWhole ? offerPeriod : nil).flatMap { Period($0) }
+        return (length ?? period.flatMap { Period($0) })?.after(start) ?? start + 30 * 86_400_000
     }
 
     private func validateFamily() throws(ControlError) {
@@ -178,7 +206,7 @@ package struct SaleRequest: ControlBody, Sendable {
         let type = type ?? .consumable
         let subscription = type == .autoRenewable
         let purchaseDate = purchaseDate ?? now
-        let quantity = quantity ?? 1
+        let quantity = seats ?? quantity ?? 1
         let delay = visibleAfterMilliseconds ?? propagationMilliseconds
         return Purchase(
             transactionId: transactionId,
@@ -192,7 +220,7 @@ package struct SaleRequest: ControlBody, Sendable {
             appAccountToken: appAccountToken?.lowercased(),
             purchaseDate: purchaseDate,
             originalPurchaseDate: originalPurchaseDate ?? purchaseDate,
-            expiresDate: expiresDate ?? (subscription ? purchaseDate + 30 * 86_400_000 : nil),
+            expiresDate: expiresDate ?? (subscription ? end(from: purchaseDate) : nil),
             webOrderLineItemId: webOrderLineItemId.map { $0.isEmpty ? nil : $0 } ?? (subscription ? lineItemId : nil),
             subscriptionGroupIdentifier: subscriptionGroupIdentifier ?? (subscription ? "20000001" : nil),
             inAppOwnershipType: inAppOwnershipType ?? "PURCHASED",
@@ -201,7 +229,7 @@ package struct SaleRequest: ControlBody, Sendable {
             storefront: storefront ?? "USA",
             storefrontId: storefrontId ?? "143441",
             currency: currency ?? "USD",
-            price: price ?? 990 * Int64(quantity),
+            price: price ?? 990 * Int64(seats == nil ? quantity : 1),
             offerType: offerType,
             offerIdentifier: offerIdentifier,
             offerDiscountType: offerDiscountType,
@@ -210,7 +238,8 @@ package struct SaleRequest: ControlBody, Sendable {
             familyOf: familyOf,
             isUpgraded: isUpgraded,
             customer: customer,
-            visibleAt: delay > 0 ? now + delay : nil
+            visibleAt: delay > 0 ? now + delay : nil,
+            isMultiSeat: seats == nil ? nil : true
         )
     }
 

@@ -4,6 +4,10 @@ import Foundation
 struct AppleCall: Sendable {
     let service: SimulatedService
     let environment: StoreEnvironment
+    /// `GET`, `PUT`, …
+    var method = "GET"
+    /// Retention messaging: the path's pattern after `v1/messaging/`.
+    var pattern = ""
     /// The path's last variable part, or its only one.
     var id = ""
     /// The path's variable part before `id`: the product of a mass extension's status.
@@ -72,6 +76,7 @@ struct ServerAPI {
             case .appAccountToken: return try setAppAccountToken()
             case .appTransaction: return try appTransaction()
             case .finish: return try finish()
+            case .messaging: return try messaging()
             }
         } catch {
             return .refused(error, ids: call.ids)

@@ -20,11 +20,13 @@ package enum SimulatedService: String, Sendable, Codable, CaseIterable {
     case appAccountToken
     case appTransaction
     case finish
+    /// All endpoints of retention messaging.
+    case messaging
 
     /// Calls a second that Apple allows one app in production (AppleFacts 3.8); nil: no limit is documented.
     var perSecond: Double? {
         switch self {
-        case .verifyReceipt, .massExtendStatus: nil
+        case .verifyReceipt, .massExtendStatus, .messaging: nil
         case .extendSubscription, .appAccountToken: 20
         case .orderLookup, .refundHistory, .refundHistoryV1: 10
         case .massExtend, .testNotification, .testNotificationStatus: 1
@@ -41,7 +43,8 @@ package enum SimulatedService: String, Sendable, Codable, CaseIterable {
         case .transactionInfo, .history, .historyV1, .subscriptionStatuses, .refundHistory, .consumption,
             .consumptionV1, .notificationHistory, .appTransaction, .finish:
             .transactionIdNotFound
-        case .verifyReceipt, .orderLookup, .massExtend, .massExtendStatus, .testNotification, .testNotificationStatus:
+        case .verifyReceipt, .orderLookup, .massExtend, .massExtendStatus, .testNotification, .testNotificationStatus,
+            .messaging:
             nil
         }
     }
@@ -53,7 +56,7 @@ package enum SimulatedService: String, Sendable, Codable, CaseIterable {
             .refundHistoryV1, .testNotificationStatus, .notificationHistory, .appTransaction:
             true
         case .verifyReceipt, .extendSubscription, .massExtend, .massExtendStatus, .consumption, .consumptionV1,
-            .testNotification, .appAccountToken, .finish:
+            .testNotification, .appAccountToken, .finish, .messaging:
             false
         }
     }

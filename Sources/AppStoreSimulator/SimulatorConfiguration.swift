@@ -16,6 +16,9 @@ package struct SimulatorConfiguration: Sendable {
     package var purchasesMax: Int
     /// Whether certificates name an OCSP responder, which is this simulator.
     package var namesResponder: Bool
+    /// Where the notifications of apps go that have no URL of their own, unless the store's settings name another URL;
+    /// nil: nowhere.
+    package var notificationURL: String?
 
     package init(
         host: String = "127.0.0.1",
@@ -23,7 +26,8 @@ package struct SimulatorConfiguration: Sendable {
         stateDirectory: String? = nil,
         seed: UInt64? = nil,
         purchasesMax: Int = purchasesMaxDefault,
-        namesResponder: Bool = false
+        namesResponder: Bool = false,
+        notificationURL: String? = nil
     ) {
         self.host = host
         self.port = port
@@ -31,6 +35,7 @@ package struct SimulatorConfiguration: Sendable {
         self.seed = seed
         self.purchasesMax = purchasesMax
         self.namesResponder = namesResponder
+        self.notificationURL = notificationURL
     }
 
     /// An address that a client can call: not "every interface", and IPv6 in brackets.

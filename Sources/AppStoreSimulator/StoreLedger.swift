@@ -20,16 +20,28 @@ final class StoreLedger: Sendable {
         var free: Range<Int>
     }
 
+    let clock = StoreClock()
+    let notificationFaults: NotificationFaults
+    /// Where notifications go that have no other URL; nil: nowhere.
+    let notificationURL: String?
+    let state: Mutex<State>
     private let prefix: String
     private let directory: StateDirectory?
     private let file: LedgerFile?
     private let purchasesMax: Int
-    private let state: Mutex<State>
 
-    init(prefix: String, directory: StateDirectory?, purchasesMax: Int) throws(SimulatorError) {
+    init(
+        prefix: String,
+        directory: StateDirectory?,
+        purchasesMax: Int,
+        notificationURL: String?,
+        seed: UInt64
+    ) throws(SimulatorError) {
         self.prefix = prefix
         self.directory = directory
         self.purchasesMax = purchasesMax
+        self.notificationURL = notificationURL
+        notificationFaults = NotificationFaults(seed: seed)
         var state = State(free: directory == nil ? 1..<Int.max : 0..<0)
         let decoder = JSONDecoder()
         for data in try directory?.ledgerLines() ?? [] {
@@ -38,6 +50,7 @@ final class StoreLedger: Sendable {
             state.store.apply(line)
         }
         file = try directory?.openLedger()
+        clock.set(offsetMilliseconds: state.store.clockOffset)
         self.state = Mutex(state)
     }
 
@@ -48,52 +61,77 @@ final class StoreLedger: Sendable {
     /// - Throws: 503 when the ledger is full or the disk fails; then nothing was sold.
     func sell(
         _ request: SaleRequest,
-        count: Int,
-        now: Int64
+        count: Int
     ) throws(ControlError) -> [(purchase: Purchase, family: [Purchase])] {
         try request.validate()
         return try state.withLock { state throws(ControlError) in
-            let total = count * (1 + (request.family?.count ?? 0))
-            guard state.store.purchases.count + total <= purchasesMax else {
-                throw ControlError(status: 503, "the ledger is full: \(purchasesMax) purchases")
-            }
+            catchUp(&state)
             for id in request.receiptOf ?? [] where state.store.positions[id] == nil {
                 throw ControlError(status: 404, field: "receiptOf", "no such purchase: \(id)")
             }
-            let app = state.store.apps[request.app]?.bundleId ?? request.app
-            let request = inheriting(request, app: app, state.store)
-            var fresh: [Account: String] = [:]
-            var lines: [LedgerLine] = []
-            lines.reserveCapacity(total)
-            var sold: [(purchase: Purchase, family: [Purchase])] = []
-            sold.reserveCapacity(count)
-            for _ in 0..<count {
-                let purchase = try make(request, app: app, now: now, &fresh, &state)
-                lines.append(LedgerLine(sold: purchase))
-                var family: [Purchase] = []
-                for member in request.family ?? [] {
-                    let key = Account(app: app, environment: purchase.environment, customer: member)
-                    let original = request.originalTransactionId
-                        .flatMap { state.store.share(of: $0, with: key) }
-                    let share = request.share(of: purchase, with: member, original: original)
-                    family.append(
-                        try make(share, app: app, now: now, familyOf: purchase.transactionId, &fresh, &state))
-                }
-                lines += family.map { LedgerLine(sold: $0) }
-                sold.append((purchase, family))
-            }
-            try commit(lines, &state)
-            return sold
+            return try sell(request, count: count, now: clock.now, &state)
         }
     }
 
-    /// Adds to a renewal the values of its chain's first purchase: account, first date, and the account token that the
-    /// app's backend has set since.
+    /// As the other, on the locked store. `event`: the type and subtype of the notification, where the caller knows it.
+    func sell(
+        _ request: SaleRequest,
+        count: Int = 1,
+        now: Int64,
+        event: (type: NotificationType, subtype: String?)? = nil,
+        _ state: inout State
+    ) throws(ControlError) -> [(purchase: Purchase, family: [Purchase])] {
+        let total = count * (1 + (request.family?.count ?? 0))
+        guard state.store.purchases.count + total <= purchasesMax else {
+            throw ControlError(status: 503, "the ledger is full: \(purchasesMax) purchases")
+        }
+        let app = state.store.apps[request.app]?.bundleId ?? request.app
+        let request = inheriting(request, app: app, state.store)
+        var fresh: [Account: String] = [:]
+        var lines: [LedgerLine] = []
+        lines.reserveCapacity(total)
+        let isHeard = state.store.target(app, request.environment ?? .production, fallback: notificationURL) != nil
+        var events: [StoreEvent] = []
+        var sold: [(purchase: Purchase, family: [Purchase])] = []
+        sold.reserveCapacity(count)
+        for _ in 0..<count {
+            let purchase = try make(request, app: app, now: now, &fresh, &state)
+            lines.append(LedgerLine(sold: purchase))
+            var family: [Purchase] = []
+            for member in request.family ?? [] {
+                let key = Account(app: app, environment: purchase.environment, customer: member)
+                let original = request.originalTransactionId
+                    .flatMap { state.store.share(of: $0, with: key) }
+                let share = request.share(of: purchase, with: member, original: original)
+                family.append(
+                    try make(share, app: app, now: now, familyOf: purchase.transactionId, &fresh, &state))
+            }
+            lines += family.map { LedgerLine(sold: $0) }
+            lines += begun(purchase, request, state.store)
+            sold.append((purchase, family))
+            for purchase in isHeard ? [purchase] + family : [] {
+                guard let event = event ?? saleEvent(purchase, request, state.store) else { continue }
+                events.append(StoreEvent(event.type, event.subtype, purchase.transactionId))
+            }
+        }
+        try commit(lines, &state)
+        // A life that began in the past is told from its beginning.
+        let began = request.period == nil ? now : min(now, request.purchaseDate ?? now)
+        try announce(events, at: began, &state)
+        return sold
+    }
+
+    /// Adds to a sale the period of its life, and to a renewal the values of its chain's first purchase: account, first
+    /// date, and the account token that the app's backend has set since.
     private func inheriting(_ request: SaleRequest, app: String, _ store: borrowing LedgerState) -> SaleRequest {
+        var request = request
+        if request.type == .autoRenewable, request.period == nil {
+            let life = store.lives[request.originalTransactionId ?? ""]
+            request.period = life?.period ?? store.settings.subscriptionPeriod
+        }
         guard let original = request.originalTransactionId, let first = store.first(original), first.app == app,
             first.environment == request.environment ?? .production
         else { return request }
-        var request = request
         request.customer = request.customer ?? first.account
         request.originalPurchaseDate = request.originalPurchaseDate ?? first.originalPurchaseDate
         request.appAccountToken = request.appAccountToken ?? store.tokens[original]
@@ -101,7 +139,7 @@ final class StoreLedger: Sendable {
     }
 
     /// Makes one purchase under new ids. `fresh`: the app transactions that this sale has opened so far.
-    private func make(
+    func make(
         _ request: SaleRequest,
         app: String,
         now: Int64,
@@ -151,41 +189,71 @@ final class StoreLedger: Sendable {
 
     /// Marks a purchase as taken back, and with it the family members' shares of it; a second refund overwrites the
     /// first.
-    func refund(_ id: String, _ refund: RefundRequest, now: Int64) throws(ControlError) -> Purchase {
+    func refund(_ id: String, _ refund: RefundRequest) throws(ControlError) -> Purchase {
         try refund.validate()
-        return try change(id) { purchase, shares in
+        return try change(id) { purchase, shares, now in
             refund.apply(to: &purchase, now: now)
-            guard refund.revocationType != "FAMILY_REVOKE" else { return }
-            for index in shares.indices { refund.apply(to: &shares[index], now: now, type: "FAMILY_REVOKE") }
+            if refund.revocationType != "FAMILY_REVOKE" {
+                for index in shares.indices { refund.apply(to: &shares[index], now: now, type: "FAMILY_REVOKE") }
+            }
+            guard refund.notify != false else { return [] }
+            let isWithdrawn = ["FAMILY_REVOKE", "ASSIGNMENT_REVOKE"].contains(refund.revocationType)
+            var event = StoreEvent(isWithdrawn ? .revoke : .refund, nil, id)
+            event.isReplaced = refund.isUpgrade == true
+            return [event] + (isWithdrawn ? [] : shares.map { StoreEvent(.revoke, nil, $0.transactionId) })
         }
     }
 
     /// Takes a refund back (Apple's REFUND_REVERSED): clears the refund's fields, for family members too.
     func reverseRefund(_ id: String) throws(ControlError) -> Purchase {
-        try change(id) { purchase, shares in
-            let date = purchase.revocationDate
+        try change(id) { purchase, shares, _ in
+            guard let date = purchase.revocationDate else { return [] }
             purchase.clearRevocation()
-            for index in shares.indices where date != nil && shares[index].revocationDate == date {
+            var events = [StoreEvent(.refundReversed, nil, id)]
+            for index in shares.indices where shares[index].revocationDate == date {
                 shares[index].clearRevocation()
+                events.append(StoreEvent(.refundReversed, nil, shares[index].transactionId))
             }
+            return events
         }
     }
 
-    /// Edits a purchase, and the family members' shares of it.
+    /// Tells the app's backend something about a purchase that changes nothing in the store.
+    ///
+    /// - Returns: the notifications, none for an app without a URL.
+    func tell(_ id: String, _ type: NotificationType, reason: String? = nil) throws(ControlError) -> [HeldNotification]
+    {
+        try state.withLock { state throws(ControlError) in
+            catchUp(&state)
+            guard state.store.positions[id] != nil else {
+                throw ControlError(status: 404, field: "id", "no such purchase: \(id)")
+            }
+            let before = state.store.notifications.count
+            var event = StoreEvent(type, nil, id)
+            event.reason = reason
+            try announce([event], at: clock.now, &state)
+            return Array(state.store.notifications.dropFirst(before))
+        }
+    }
+
+    /// Edits a purchase, and the family members' shares of it; `edit` returns what Apple tells about it.
     private func change(
         _ id: String,
-        _ edit: (inout Purchase, _ shares: inout [Purchase]) -> Void
+        _ edit: (inout Purchase, _ shares: inout [Purchase], _ now: Int64) -> [StoreEvent]
     ) throws(ControlError) -> Purchase {
         try state.withLock { state throws(ControlError) in
+            catchUp(&state)
             guard let position = state.store.positions[id] else {
                 throw ControlError(status: 404, field: "id", "no such purchase: \(id)")
             }
             var purchase = state.store.purchases[position]
             let before = (state.store.shares[id] ?? []).map { state.store.purchases[$0] }
             var shares = before
-            edit(&purchase, &shares)
+            let now = clock.now
+            let events = edit(&purchase, &shares, now)
             let changed = zip(before, shares).filter { $0 != $1 }.map { LedgerLine(changed: $1) }
             try commit([LedgerLine(changed: purchase)] + changed, &state)
+            try announce(events, at: now, &state)
             return purchase
         }
     }
@@ -223,6 +291,7 @@ final class StoreLedger: Sendable {
     func set(_ renewal: Renewal, of originalTransactionId: String) throws(ControlError) {
         try renewal.validate()
         try state.withLock { state throws(ControlError) in
+            catchUp(&state)
             guard state.store.chains[originalTransactionId] != nil else {
                 throw ControlError(status: 404, field: "id", "no such subscription: \(originalTransactionId)")
             }
@@ -239,12 +308,26 @@ final class StoreLedger: Sendable {
         }
     }
 
-    func hold(_ notification: HeldNotification) throws(ControlError) {
+    /// Holds a notification. `isSent`: it is sent to the app's URL as well, as version 2.
+    func hold(
+        _ notification: HeldNotification, isSent: Bool
+    ) throws(ControlError) -> HeldNotification {
         try state.withLock { state throws(ControlError) in
             guard state.store.notifications.count < LedgerState.notificationsMax else {
                 throw ControlError(status: 503, "too many notifications: \(LedgerState.notificationsMax)")
             }
+            var notification = notification
+            if isSent {
+                let (app, environment) = (notification.app, notification.environment)
+                guard let target = state.store.target(app, environment, fallback: notificationURL) else {
+                    throw ControlError(field: "send", "\(app) has no notificationURL")
+                }
+                notification.delivery = notificationFaults.apply(
+                    to: Delivery(url: target.url, version: 2, due: clock.now), of: notification.notificationType,
+                    app: app)
+            }
             try commit([LedgerLine(notification: notification)], &state)
+            return notification
         }
     }
 
@@ -269,7 +352,7 @@ final class StoreLedger: Sendable {
     }
 
     /// Writes the lines, then applies them. No other function changes the store.
-    private func commit(_ lines: [LedgerLine], _ state: inout State) throws(ControlError) {
+    func commit(_ lines: [LedgerLine], _ state: inout State) throws(ControlError) {
         try persist(lines)
         for line in lines { state.store.apply(line) }
     }
@@ -303,6 +386,7 @@ final class StoreLedger: Sendable {
         _ plan: (borrowing LedgerState) throws(AppleError) -> (Answer, [LedgerLine])
     ) throws(AppleError) -> Answer {
         try state.withLock { state throws(AppleError) in
+            catchUp(&state)
             let (answer, lines) = try plan(state.store)
             do {
                 try commit(lines, &state)
@@ -315,11 +399,14 @@ final class StoreLedger: Sendable {
 
     // MARK: Reading
 
-    /// Reads the store as it is at one moment.
+    /// Reads the store as it is at one moment, after everything that the clock made due.
     func read<Value, Failure: Error>(
         _ body: (borrowing LedgerState) throws(Failure) -> Value
     ) throws(Failure) -> Value {
-        try state.withLock { state throws(Failure) in try body(state.store) }
+        try state.withLock { state throws(Failure) in
+            catchUp(&state)
+            return try body(state.store)
+        }
     }
 
     var count: Int { read { $0.purchases.count } }

@@ -8,6 +8,15 @@ package struct StoreSettings: Codable, Sendable, Equatable {
     /// How long a `paginationToken` of the notification history is good. Apple's own time is not documented.
     package var paginationTokenMilliseconds: Int64 = 86_400_000
 
+    /// The period of auto-renewables that are sold without one, ISO 8601; nil: such a subscription does not live.
+    package var subscriptionPeriod: String?
+    /// Where the notifications of an app without a URL of its own go; nil: nowhere.
+    package var notificationURL: String?
+    /// The version of those notifications: 1, or 2 (default).
+    package var notificationVersion: Int?
+    /// How long the store waits for the answer to a notification; default 10,000.
+    package var notificationTimeoutMilliseconds: Int64?
+
     package init() {}
 }
 
@@ -21,9 +30,18 @@ package struct SettingsRequest: ControlBody, Sendable {
     package var massExtensionMilliseconds: Int64?
     /// 0 to 86,400,000.
     package var paginationTokenMilliseconds: Int64?
+    /// ISO 8601 duration, of a minute or more; empty: none.
+    package var subscriptionPeriod: String?
+    /// http or https; empty: nowhere.
+    package var notificationURL: String?
+    /// 1 or 2.
+    package var notificationVersion: Int?
+    /// 1 to 86,400,000.
+    package var notificationTimeoutMilliseconds: Int64?
 
     package enum CodingKeys: String, CodingKey, CaseIterable {
         case rateLimits, propagationMilliseconds, massExtensionMilliseconds, paginationTokenMilliseconds
+        case subscriptionPeriod, notificationURL, notificationVersion, notificationTimeoutMilliseconds
     }
 
     package init(rateLimits: RateLimitRule? = nil, propagationMilliseconds: Int64? = nil) {
@@ -47,6 +65,25 @@ package struct SettingsRequest: ControlBody, Sendable {
                 throw ControlError(field: field, "must be 0 to \(Self.millisecondsMax)")
             }
             settings[keyPath: path] = value
+        }
+        if let subscriptionPeriod {
+            if !subscriptionPeriod.isEmpty { try Period.check(subscriptionPeriod, "subscriptionPeriod") }
+            settings.subscriptionPeriod = subscriptionPeriod.isEmpty ? nil : subscriptionPeriod
+        }
+        if let notificationURL {
+            if !notificationURL.isEmpty { try RegisteredApp.checkURL(notificationURL, "notificationURL") }
+            settings.notificationURL = notificationURL.isEmpty ? nil : notificationURL
+        }
+        if let notificationVersion {
+            try RegisteredApp.checkVersion(notificationVersion, "notificationVersion")
+            settings.notificationVersion = notificationVersion
+        }
+        if let wait = notificationTimeoutMilliseconds {
+            guard (1...Self.millisecondsMax).contains(wait) else {
+                throw ControlError(
+                    field: "notificationTimeoutMilliseconds", "must be 1 to \(Self.millisecondsMax)")
+            }
+            settings.notificationTimeoutMilliseconds = wait
         }
         return settings
     }

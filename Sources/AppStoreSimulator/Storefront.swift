@@ -24,7 +24,8 @@ struct Storefront: Sendable {
         rootCertificateDER = chain[2]
         credentials = contents.credentials
         ledger = try StoreLedger(
-            prefix: contents.identity.prefix, directory: directory, purchasesMax: configuration.purchasesMax)
+            prefix: contents.identity.prefix, directory: directory, purchasesMax: configuration.purchasesMax,
+            notificationURL: configuration.notificationURL, seed: configuration.seed ?? .random(in: .min ... .max))
         faults = Faults(seed: configuration.seed ?? .random(in: .min ... .max))
         calls = CallLog()
         let signer = TransactionSigner(key: contents.authority.leafKey, x5c: chain)
@@ -41,7 +42,16 @@ struct Storefront: Sendable {
         bearer = try BearerTokenCheck(contents.credentials)
     }
 
+    /// The store's clock.
+    var clock: StoreClock { ledger.clock }
+
     private var signer: TransactionSigner { signing.signer }
+
+    /// Moves the clock, at most to the end of the certificates; returns the store's time.
+    @discardableResult
+    func advance(_ request: ClockRequest) throws(ControlError) -> Int64 {
+        try ledger.advance(request, end: authority.leafEnd)
+    }
 
     func sign(_ payload: [UInt8]) throws(SimulatorError) -> String { try signer.sign(payload) }
 
@@ -55,9 +65,16 @@ struct Storefront: Sendable {
 
     // MARK: What the control API does
 
+    /// Adds a fault of notifications.
+    func add(_ fault: NotificationFaultRequest) throws(ControlError) -> Int {
+        var fault = fault
+        fault.app = fault.app.map { ledger.bundleId(of: $0) }
+        return try ledger.notificationFaults.add(fault)
+    }
+
     /// Sells `request.count` (default 1) purchases. Gives way to other tasks every 50 signatures.
     func sell(_ request: SaleRequest) async throws(ControlError) -> [Sale] {
-        let sold = try ledger.sell(request, count: request.count ?? 1, now: AppleDate.now)
+        let sold = try ledger.sell(request, count: request.count ?? 1)
         var sales: [Sale] = []
         sales.reserveCapacity(sold.count)
         for (index, (purchase, family)) in sold.enumerated() {
@@ -87,7 +104,7 @@ struct Storefront: Sendable {
     /// Holds a notification about a purchase as it is now.
     func hold(_ request: NotificationRequest) throws(ControlError) -> (HeldNotification, signedPayload: String) {
         try request.validate()
-        let now = AppleDate.now
+        let now = clock.now
         let signedDate = request.signedDate ?? now
         let app = ledger.bundleId(of: request.app)
         let environment = request.environment ?? .production
@@ -109,17 +126,35 @@ struct Storefront: Sendable {
             },
             status: subscription?.state(now: now).rawValue,
             consumptionRequestReason: request.consumptionRequestReason, sendAttempts: request.sendAttempts ?? [])
-        try ledger.hold(notification)
-        return (notification, try sign(notification))
+        let held = try ledger.hold(notification, isSent: request.send == true)
+        return (held, try sign(held))
+    }
+
+    /// The JSON that is sent to the app's server.
+    func body(of notification: HeldNotification) throws(ControlError) -> [UInt8] {
+        guard let content = notification.v1 else {
+            let token = try sign(notification)
+            return JSONWriter.object(capacity: token.utf8.count + 64) { $0.field("signedPayload", token) }
+        }
+        let ids = content.purchases.map(\.transactionId)
+        return content.body(
+            app: notification.app, environment: notification.environment, appAppleId: appAppleId(of: notification),
+            password: ledger.registeredApp(bundleId: notification.app)?.sharedSecret ?? credentials.sharedSecret,
+            latestReceipt: try receipt(for: notification.app, notification.environment, ids))
+    }
+
+    /// The app's id in the App Store; in the sandbox only an id that was registered.
+    private func appAppleId(of notification: HeldNotification) -> Int64? {
+        let registered = ledger.registeredApp(bundleId: notification.app)?.appAppleId
+        return notification.environment == .production
+            ? registered ?? Self.appAppleId(notification.app) : registered
     }
 
     private func sign(_ notification: HeldNotification) throws(ControlError) -> String {
-        let registered = ledger.registeredApp(bundleId: notification.app)?.appAppleId
-        let isProduction = notification.environment == .production
         do throws(SimulatorError) {
-            let payload = try notification.payload(
-                appAppleId: isProduction ? registered ?? Self.appAppleId(notification.app) : registered
-            ) { payload throws(SimulatorError) in try signer.sign(payload) }
+            let payload = try notification.payload(appAppleId: appAppleId(of: notification)) {
+                payload throws(SimulatorError) in try signer.sign(payload)
+            }
             return try signer.sign(payload)
         } catch {
             throw ControlError(status: 503, error.description)
@@ -158,7 +193,7 @@ struct Storefront: Sendable {
         sale.purchaseDate = request.purchaseDate
         sale.signedDate = request.signedDate
         try sale.validate()
-        let now = AppleDate.now
+        let now = clock.now
         let app = ledger.bundleId(of: request.app)
         let id = if let transactionId = request.transactionId { transactionId } else { try ledger.unusedId() }
         let purchase = sale.purchase(transactionId: id, lineItemId: "", app: app, now: now)
@@ -176,7 +211,7 @@ struct Storefront: Sendable {
 
     private func sign(_ purchase: Purchase, signedDate: Int64?) throws(ControlError) -> String {
         do {
-            return try signer.sign(purchase.payload(signedDate: signedDate ?? AppleDate.now))
+            return try signer.sign(purchase.payload(signedDate: signedDate ?? clock.now))
         } catch {
             throw ControlError(status: 503, error.description)
         }
@@ -192,7 +227,7 @@ struct Storefront: Sendable {
     ) throws(ControlError) -> String {
         do {
             let contents = ReceiptContents(
-                bundleId: bundleId, environment: environment, createdAt: AppleDate.now, transactionIds: ids,
+                bundleId: bundleId, environment: environment, createdAt: clock.now, transactionIds: ids,
                 omitsInApp: omitsInApp, paddingBytes: paddingBytes)
             return try receipts.seal(contents, ids.compactMap { ledger.purchase($0) }, style: style ?? .sha256)
         } catch {
@@ -254,11 +289,15 @@ struct Storefront: Sendable {
             contents: contents,
             purchases: purchases,
             subscriptions: subscriptions,
+            renewals: ledger.read { store in
+                Dictionary(
+                    uniqueKeysWithValues: seen.map { ($0, store.subscription($0, now: .max)?.renewal ?? Renewal()) })
+            },
             latestReceipt: subscriptions.isEmpty
                 ? nil : try? receipt(for: contents.bundleId, environment, contents.transactionIds + added),
             appAppleId: app?.appAppleId ?? Self.appAppleId(contents.bundleId),
             excludesOldTransactions: request.excludesOldTransactions ?? false,
-            now: AppleDate.now
+            now: clock.now
         )
         return AppleAnswer(status: 200, body: answer.json(), code: 0, transactionIds: shown, receiptHash: hash)
     }
@@ -267,9 +306,11 @@ struct Storefront: Sendable {
     ///
     /// - Parameter foreign: sign below a root that is not ours.
     func answer(_ call: AppleCall, foreign: Bool) -> AppleAnswer {
-        let now = AppleDate.now
+        let now = clock.now
         guard
-            let app = bearer.bundleId(authorization: call.authorization, nowSeconds: Double(now) / 1000)
+            let app = bearer.bundleId(
+                authorization: call.authorization, nowSeconds: Double(StoreClock.machine) / 1000,
+                aheadSeconds: Double(clock.offsetMilliseconds) / 1000)
         else { return .unauthorized(ids: call.ids) }
         if let next = limits.refusal(ledger.settings.rateLimits, call.service, call.environment, app: app, now: now) {
             var answer = AppleAnswer.refused(.rateLimitExceeded, ids: call.ids)

@@ -113,17 +113,21 @@ extension ServerAPI {
     func extendSubscription() throws(AppleError) -> AppleAnswer {
         try checkShape(call.id, else: .invalidOriginalTransactionId)
         let terms = try ExtensionTerms(try BodyValue.fields(call.body))
-        let moved = try ledger.submit { store throws(AppleError) -> (Filing.Extension, [LedgerLine]) in
+        let (moved, isNew) = try ledger.submit { store throws(AppleError) -> ((Filing.Extension, Bool), [LedgerLine]) in
             guard let first = store.first(call.id), knows(first), first.originalTransactionId == call.id else {
                 throw .originalTransactionIdNotFound
             }
             let before = (store.extensions[call.id] ?? []).first { $0.moved?.requestIdentifier == terms.identifier }
-            if let moved = before?.moved { return (moved, []) }
+            if let moved = before?.moved { return ((moved, false), []) }
             let lines = try extending(call.id, terms, .extendSubscription, store)
             guard let moved = lines.lazy.compactMap({ $0.filing?.moved }).first else {
                 throw .extensionIneligible
             }
-            return (moved, lines)
+            return ((moved, true), lines)
+        }
+        if isNew, let newest = ledger.read({ $0.subscription(call.id, now: now)?.newest.transactionId }) {
+            // The extension holds, whatever becomes of the notification.
+            _ = try? ledger.tell(newest, .renewalExtended)
         }
         return answer { json in
             json.field("originalTransactionId", call.id)

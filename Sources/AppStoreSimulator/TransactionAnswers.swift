@@ -71,12 +71,12 @@ extension ServerAPI {
         }
     }
 
-    /// The refunds of an account, the refund longest ago first.
+    /// The refunds of an account, the refund longest ago first. A move into a bundle, or out of it, is no refund.
     private func refunds(of account: Account, _ store: borrowing LedgerState) -> [Modified] {
         purchases(of: account, store)
             .filter { item in
                 item.purchase.revoked && item.purchase.revocationType != "FAMILY_REVOKE"
-                    && item.purchase.revocationType != "ASSIGNMENT_REVOKE"
+                    && item.purchase.revocationType != "ASSIGNMENT_REVOKE" && item.purchase.revocationReason != 2
             }
             .sorted { Self.place($0) < Self.place($1) }
     }

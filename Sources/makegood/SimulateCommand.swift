@@ -14,7 +14,8 @@ struct SimulateCommand: AsyncParsableCommand {
         abstract: "Run a simulated App Store with its own root certificate.",
         discussion: """
             Sells through a control API, signs transactions, signs legacy receipts (PKCS#7), answers verifyReceipt and the App \
-            Store Server API for Production and Sandbox on one port, and misbehaves by script. Its folder keeps \
+            Store Server API for Production and Sandbox on one port, sends notifications, and misbehaves by script. It has \
+            a clock of its own, on which subscriptions renew. Its folder keeps \
             certificates, credentials and ledger: with the same folder it is the same App Store after a restart. \
             Ends on SIGTERM or SIGINT.
 
@@ -22,9 +23,10 @@ struct SimulateCommand: AsyncParsableCommand {
             subscription statuses, order lookup, refund history, extension (single, mass, its status), consumption, \
             test notification and its status, notification history, app account token, app transaction info, finish.
 
-            The control API, below /control: purchases (sell, refund, take a refund back, family, offers), customers, \
-            subscriptions, receipts, forgeries, notifications, faults for each endpoint, the OCSP responder, settings (rate limits, \
-            propagation delay), and what happened: ledger, calls, filings. All of it is in \
+            The control API, below /control: the clock, purchases (sell, refund, take a refund back, family, offers), \
+            customers, subscriptions (billing trouble, another product, price increase, bundles, seats), receipts, \
+            forgeries, notifications, faults for each endpoint and of notifications, the OCSP responder, settings (rate \
+            limits, propagation delay), and what happened: ledger, calls, filings. All of it is in \
             Sources/AppStoreSimulator/Guide.md.
             """,
         subcommands: [SimulateTokensCommand.self])
@@ -50,13 +52,28 @@ struct SimulateCommand: AsyncParsableCommand {
             """)
     var ocsp = false
 
+    @Option(
+        help: ArgumentHelp(
+            """
+            Where notifications go whose app has no URL of its own (POST /control/apps, PUT /control/settings). \
+            (default: nowhere)
+            """,
+            valueName: "URL"))
+    var notify: String?
+
     func validate() throws {
         guard (0...65_535).contains(port) else { throw ValidationError("--port must be 0 to 65535") }
+        if let notify {
+            guard let url = URL(string: notify), ["http", "https"].contains(url.scheme), url.host() != nil else {
+                throw ValidationError("--notify must be an http or https URL")
+            }
+        }
     }
 
     private var configuration: SimulatorConfiguration {
         SimulatorConfiguration(
-            host: host, port: port, stateDirectory: folder.state, seed: seed, namesResponder: ocsp)
+            host: host, port: port, stateDirectory: folder.state, seed: seed, namesResponder: ocsp,
+            notificationURL: notify)
     }
 
     func run() async throws {

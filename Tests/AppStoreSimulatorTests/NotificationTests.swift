@@ -177,6 +177,7 @@ import Testing
             #expect(try await request().refusal == "404 4040007")
             try await store.control(
                 .POST, "apps", #"{"app":"com.example.game","notificationURL":"https://example.com/apple"}"#)
+            try store.simulator.fault(NotificationFaultRequest(.lose))
             let token = try await request().string("testNotificationToken")
             let answer = try await store.api(.GET, "v1/notifications/test/\(token)")
             let payload = try SignedTransaction(answer.string("signedPayload"))

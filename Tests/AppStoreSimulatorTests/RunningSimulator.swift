@@ -131,13 +131,15 @@ struct RunningSimulator {
         audience: String = "appstoreconnect-v1",
         issuedAt: Int = Int(Date().timeIntervalSince1970),
         lifetime: Int = 300,
+        hasIssuedAt: Bool = true,
         key: P256.Signing.PrivateKey? = nil
     ) throws -> String {
         let credentials = simulator.credentials
         let key = try key ?? P256.Signing.PrivateKey(pemRepresentation: credentials.privateKeyPEM)
         let header = #"{"alg":"ES256","kid":"\#(keyId ?? credentials.keyId)","typ":"JWT"}"#
+        let issued = hasIssuedAt ? #""iat":\#(issuedAt),"# : ""
         let claims =
-            #"{"iss":"\#(issuer ?? credentials.issuerId)","iat":\#(issuedAt),"exp":\#(issuedAt + lifetime),"#
+            #"{"iss":"\#(issuer ?? credentials.issuerId)",\#(issued)"exp":\#(issuedAt + lifetime),"#
             + #""aud":"\#(audience)","bid":"\#(bundleId)"}"#
         let input = base64URL(Data(header.utf8)) + "." + base64URL(Data(claims.utf8))
         return input + "." + base64URL(try key.signature(for: Data(input.utf8)).rawRepresentation)

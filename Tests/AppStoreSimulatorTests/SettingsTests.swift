@@ -45,7 +45,7 @@ import Testing
     @Test func applesLimitsAreATenthInTheSandbox() async throws {
         try await RunningSimulator.with { store in
             try await store.control(
-                .POST, "apps", #"{"app":"com.example.game","notificationURL":"https://example.com"}"#)
+                .POST, "apps", #"{"app":"com.example.game","notificationURL":"http://127.0.0.1:9"}"#)
             try await store.control(.PUT, "settings", #"{"rateLimits":"apple"}"#)
             // One a second, in the sandbox one in ten seconds.
             #expect(try await store.api(.POST, "v1/notifications/test", "sandbox").status == 200)
@@ -186,6 +186,10 @@ import Testing
                     .POST, "purchases/\(id)/refund",
                     #"{"revocationReason":1,"revocationType":"REFUND_PRORATED","revocationPercentage":50000}"#)
                 _ = try await store.sold(#""visibleAfterMilliseconds":1000"#)
+                let seats = try await store.sold(#""type":"Auto-Renewable Subscription","period":"P1M","seats":2"#)
+                for change in [#"{"seats":3,"revokedSeats":1}"#, #"{"nextProductId":"pro","change":"upgrade"}"#] {
+                    try await store.control(.POST, "subscriptions/\(seats.string("transactionId"))", change)
+                }
                 before = store.simulator.ledger
                 // Each field has a value in at least one of them.
                 for field in Mirror(reflecting: before[0]).children {
