@@ -58,5 +58,5 @@ package struct PurchaseTerms: Sendable, Equatable, Decodable {
     }
 
     /// Apple's types of offers (AppleFacts, section 2). A type that is not here has no name yet.
-    private static let offerKinds = [1: "introductory", 2: "promotional", 3: "code", 4: "win_back"]
+    static let offerKinds = [1: "introductory", 2: "promotional", 3: "code", 4: "win_back"]
 }

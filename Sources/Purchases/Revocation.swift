@@ -25,10 +25,10 @@ package struct Revocation: Sendable, Equatable {
         self.percentage = percentage
     }
 
-    fileprivate var isWithdrawal: Bool { type.map { Self.withdrawals.contains($0) } ?? false }
+    var isWithdrawal: Bool { type.map { Self.withdrawals.contains($0) } ?? false }
     fileprivate var isInPart: Bool { type == Self.prorated && percentage.map { $0 < Self.whole } ?? false }
     /// Whether Apple gives a reason or a type that is newer than this program.
-    fileprivate var isUnknown: Bool {
+    var isUnknown: Bool {
         reason.map { !Self.refundReasons.contains($0) } ?? false
             || type.map { $0 != Self.full && $0 != Self.prorated && !Self.withdrawals.contains($0) } ?? false
     }

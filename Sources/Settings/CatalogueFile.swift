@@ -192,16 +192,6 @@ package enum CatalogueFile {
 }
 
 extension JSONValue {
-    /// Goods as they stand in answers.
-    package static func goods(_ goods: [AppPolicy.Goods]) -> JSONValue {
-        .array(
-            goods.map { good in
-                let bonus = good.bonus.map { [JSONValue.Member("bonus", .string($0))] } ?? []
-                return .object(
-                    [.init("item", .string(good.item)), .init("amount", .integer(good.amount))] + bonus)
-            })
-    }
-
     /// Bonuses as they stand in answers and in the catalogue.
     package static func bonuses(_ bonuses: [Catalogue.Bonus]) -> JSONValue {
         .array(

@@ -1,0 +1,45 @@
+package import Encoding
+package import Foundation
+
+/// What is to be written about a chain: the result of its follow-up.
+package struct FollowUp: Sendable, Equatable {
+    /// An event for the app's backend.
+    package struct Event: Sendable, Equatable {
+        /// `purchase.revoked`, `subscription.renewed`, …
+        package var type: String
+        package var userID: String
+        /// The transaction that it is about.
+        package var transactionID: String
+        /// What tells it from others of its type about the same transaction.
+        package var distinction: String
+        /// Its receipt, for the timeline: the receipt of the grant.
+        package var receiptID: UUID
+        package var body: [JSONValue.Member]
+
+        package init(
+            type: String, userID: String, transactionID: String, distinction: String, receiptID: UUID,
+            body: [JSONValue.Member]
+        ) {
+            self.type = type
+            self.userID = userID
+            self.transactionID = transactionID
+            self.distinction = distinction
+            self.receiptID = receiptID
+            self.body = body
+        }
+    }
+
+    package var revocations: [RevocationEntry] = []
+    /// In the order in which they happened.
+    package var events: [Event] = []
+    package var told: ToldState?
+    package var lapseSeenAt: Date?
+    package var steps = 0
+    /// When a worker looks at the chain next. Nil: only new facts change it.
+    package var dueAt: Date?
+    /// Transactions whose ended receipts are judged again: a refund was reversed, or a refund made way for a purchase
+    /// that was taken for the refunded one.
+    package var rejudged: [String] = []
+
+    package init() {}
+}
