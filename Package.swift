@@ -140,7 +140,7 @@ let package = Package(
             name: "Reconciliation",
             dependencies: [
                 "Encoding", "Purchases", "Settings", "Service", "Ledger", "WorkQueue", "AppleGateway", "AppStore",
-                "Postgres", "RabbitMQ", lifecycle, unixSignals, log, metrics, deque,
+                "Postgres", "RabbitMQ", httpClient, nioCore, nioHTTP1, lifecycle, unixSignals, log, metrics, deque,
             ],
             swiftSettings: common),
         .target(
@@ -172,7 +172,7 @@ let package = Package(
             name: "makegood-lab",
             dependencies: [
                 "Commands", "Adversary", "Encoding", "Purchases", "Settings", "Ledger", "AppleGateway", "AppStore",
-                "Postgres", argumentParser, log,
+                "Postgres", argumentParser, httpClient, nioCore, nioHTTP1, log,
             ],
             swiftSettings: common),
         .executableTarget(

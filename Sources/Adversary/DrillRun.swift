@@ -94,7 +94,11 @@ struct DrillRun: Sendable {
     /// Expects that every receipt has a verdict and that no worker holds a message.
     private func rest(_ stage: DrillContext) async throws {
         try await stage.expect("at rest", within: Self.restMax) {
-            try await world.count("select count(*) from receipts where state = 'received'") == 0
+            try await world.count(
+                """
+                select (select count(*) from receipts where state = 'received')
+                  + (select count(*) from notifications where state = 'received') + (select count(*) from chain_marks)
+                """) == 0
                 && world.members.allSatisfy { $0.work.counts.unacked == 0 }
         }
         let open = try await world.texts(

@@ -56,6 +56,15 @@ final class Journal: Sendable {
         }
     }
 
+    /// Records the answer to a notification of Apple's.
+    func record(_ notification: PurchaseGenerator.Notification, status: Int) {
+        var entry = Witness.JournalEntry(
+            submission: "notification about \(notification.transactionID)", receiptID: nil, status: status,
+            appID: PurchaseGenerator.app, userID: "", transactionID: notification.transactionID, bodySHA256: nil)
+        entry.isNotification = true
+        state.withLock { [entry] in $0.entries.append(entry) }
+    }
+
     /// Sums up the answers of a span of time.
     func summary(_ span: Range<ContinuousClock.Instant>) -> Summary {
         let answers = state.withLock { state in

@@ -37,6 +37,14 @@ final class PurchaseGenerator: Sendable {
         }
     }
 
+    /// One notification that Apple sends by itself.
+    struct Notification: Sendable {
+        let transactionID: String
+        let body: [UInt8]
+        /// How often Apple sends the notification.
+        let times: Int
+    }
+
     /// Shares in percent; the rest are plain signed transactions.
     struct Mix: Sendable {
         var ordered = 6.0
@@ -47,13 +55,15 @@ final class PurchaseGenerator: Sendable {
         var invalid = 5.0
         var stolen = 1.0
         var repeated = 10.0
+        /// The plain purchases that Apple takes back after the post. Apple gives every second one of these back.
+        var takenBack = 4.0
 
         init() {}
 
         static let plain: Mix = {
             var mix = Mix()
             (mix.ordered, mix.period, mix.receipt, mix.identifier) = (0, 0, 0, 0)
-            (mix.refunded, mix.invalid, mix.stolen, mix.repeated) = (0, 0, 0, 0)
+            (mix.refunded, mix.invalid, mix.stolen, mix.repeated, mix.takenBack) = (0, 0, 0, 0, 0)
             return mix
         }()
     }
@@ -204,6 +214,61 @@ final class PurchaseGenerator: Sendable {
         note(sale.purchase, owner: owner, order: nil, isValid: true, revokedAt: nil)
         if chain == nil { state.withLock { $0.chains.append(Chain(userID: owner, originalID: id)) } }
         return post(.period, number, owner, id, proof: sale.signedTransaction)
+    }
+
+    // MARK: What Apple tells by itself
+
+    /// The notifications that Apple sends after a post, in any order, some of them twice: about a purchase that Apple
+    /// took back, and perhaps gave back; about a period after the posted one that no app posts.
+    func notifications(after post: Post, _ mix: Mix) async throws -> [Notification] {
+        let (dice, doubled, isReversed) = state.withLock { state in
+            (state.random.unit() * 100, state.random.next() % 4 == 0, state.random.next() % 2 == 0)
+        }
+        var told: [Notification] = []
+        switch post.kind {
+        case .signed where dice < mix.takenBack:
+            guard let id = post.transactionID else { break }
+            _ = try store.refund(id)
+            try told.append(notification("REFUND", about: id, times: doubled ? 2 : 1))
+            if isReversed {
+                // Apple signs the reversal later than the refund.
+                try await Task.sleep(for: .milliseconds(2))
+                _ = try store.reverseRefund(id)
+                try told.append(notification("REFUND_REVERSED", about: id, times: 1))
+            } else {
+                state.withLock { state in
+                    guard let index = state.sales.lastIndex(where: { $0.transactionID == id }) else { return }
+                    state.sales[index].revokedAt = .now
+                }
+            }
+        case .period where dice < 50 && mix.takenBack > 0:
+            guard let id = try await sellPeriodNobodyPosts(after: post) else { break }
+            try told.append(notification("DID_RENEW", about: id, times: doubled ? 2 : 1))
+        default: break
+        }
+        return state.withLock { told.shuffled(using: &$0.random) }
+    }
+
+    private func sellPeriodNobodyPosts(after post: Post) async throws -> String? {
+        let chain = state.withLock { state -> Chain? in
+            guard let index = state.chains.firstIndex(where: { $0.userID == post.userID }) else { return nil }
+            state.chains[index].periods += 1
+            return state.chains[index]
+        }
+        guard let chain else { return nil }
+        var request = SaleRequest(app: Self.bundle, productId: Self.subscription, type: .autoRenewable)
+        request.receipts = false
+        request.originalTransactionId = chain.originalID
+        request.expiresDate = Int64(Date.now.timeIntervalSince1970 * 1000) + Int64(chain.periods) * 30 * 86_400_000
+        let sale = try await store.sell(request)[0]
+        note(sale.purchase, owner: chain.userID, order: nil, isValid: true, revokedAt: nil)
+        return sale.purchase.transactionId
+    }
+
+    private func notification(_ type: String, about id: String, times: Int) throws -> Notification {
+        let (_, payload) = try store.hold(
+            NotificationRequest(app: Self.bundle, notificationType: type, transactionId: id))
+        return Notification(transactionID: id, body: Array("{\"signedPayload\":\"\(payload)\"}".utf8), times: times)
     }
 
     private func note(_ purchase: Purchase, owner: String?, order: UUID?, isValid: Bool, revokedAt: Date?) {

@@ -125,6 +125,9 @@ final class Traffic: Sendable {
                 }
             }
             if post.kind == .stolen { await submit(shop.steal(post)) }
+            for notification in try await shop.notifications(after: post, mix.withLock { $0 }) {
+                for _ in 0..<notification.times { await tell(notification) }
+            }
         } catch {
             journal.surprise("no purchase: \(error)")
         }
@@ -147,6 +150,24 @@ final class Traffic: Sendable {
             tries += 1
         }
         return nil
+    }
+
+    /// Sends a notification until ingest answers 200, as Apple does.
+    private func tell(_ notification: PurchaseGenerator.Notification) async {
+        var tries = 0
+        while !Task.isCancelled {
+            let addresses = self.addresses()
+            if !addresses.isEmpty,
+                let (status, _, _) = try? await send(
+                    notification.body, to: "/v1/apple/notifications", key: nil, at: addresses)
+            {
+                journal.record(notification, status: status)
+                if status == 200 { return }
+                if status != 503 { journal.surprise("a notification was answered \(status)") }
+            }
+            try? await Task.sleep(for: Self.pauses[min(tries, Self.pauses.count - 1)])
+            tries += 1
+        }
     }
 
     private enum Outcome {
@@ -207,7 +228,7 @@ final class Traffic: Sendable {
 
     /// Sends one request to one of the addresses. `wait`: the seconds that Retry-After names.
     private func send(
-        _ body: [UInt8], to path: String, key: String, at addresses: [String]
+        _ body: [UInt8], to path: String, key: String?, at addresses: [String]
     ) async throws -> (status: Int, id: UUID?, wait: Int?) {
         let (address, pool) = random.withLock { random in
             (addresses[Int(random.next() % UInt64(addresses.count))], pools[Int(random.next() % UInt64(pools.count))])
@@ -217,7 +238,7 @@ final class Traffic: Sendable {
         var request = HTTPClientRequest(url: address + path)
         request.method = .POST
         request.headers.add(name: "Content-Type", value: "application/json")
-        request.headers.add(name: "Authorization", value: "Bearer \(key)")
+        if let key { request.headers.add(name: "Authorization", value: "Bearer \(key)") }
         request.body = .bytes(ByteBuffer(bytes: body))
         let response = try await pool.execute(request, timeout: patience.withLock { $0 })
         let answer = try await response.body.collect(upTo: 1 << 20)

@@ -30,6 +30,28 @@ package struct AppIdentity: Sendable, Hashable {
         self.acceptsUnsignedXcodeData = acceptsUnsignedXcodeData
     }
 
+    private init(signed app: AppIdentity) {
+        bundleId = app.bundleId
+        bundleIdAliases = app.bundleIdAliases
+        appAppleId = app.appAppleId
+        environments = StoreEnvironment.ofApple
+        acceptsUnsignedXcodeData = false
+    }
+
+    private init(bundleId: String) {
+        self.bundleId = bundleId
+        bundleIdAliases = []
+        appAppleId = nil
+        environments = StoreEnvironment.ofApple
+        acceptsUnsignedXcodeData = false
+    }
+
+    /// The same app in both of Apple's environments, whichever it is served in. Nothing is believed unsigned.
+    package var inBothEnvironments: AppIdentity { AppIdentity(signed: self) }
+
+    /// No app: no signed data is about this identity.
+    package static let nobody = AppIdentity(bundleId: "")
+
     /// Whether data that names this bundle id is about the app.
     package func admits(_ bundleId: String?) -> Bool {
         bundleId.isSameText(as: self.bundleId) || bundleIdAliases.contains { bundleId.isSameText(as: $0) }

@@ -6,18 +6,21 @@ package import Encoding
 package struct CompactJWS: Sendable {
     /// The header as it came, base64url: the key of the chain cache.
     let rawHeader: String
-    let payload: [String: JSON]
+    package let payload: [String: JSON]
     let signature: [UInt8]
     /// The ASCII bytes the signature is over: `header.payload`.
     let signedBytes: ArraySlice<UInt8>
 
-    /// Bytes of one JWS. A notification holds two more inside: some 20 KiB with Apple's chain of today.
-    static let sizeLimit = 64 * 1024
+    /// Bytes of one JWS that holds no other.
+    package static let sizeLimit = 64 * 1024
+    /// Bytes of a notification. A notification holds two more JWS inside: some 20 KiB with Apple's chain of today.
+    package static let notificationBytesMax = 256 * 1024
     /// Bytes of R and S of P-256, raw (AppleFacts 1.1).
     static let signatureLength = 64
 
-    init(_ text: String) throws(VerificationFailure) {
-        guard text.utf8.count <= Self.sizeLimit else { throw VerificationFailure(.malformed) }
+    /// - Throws: `malformed`.
+    package init(_ text: String, bytesMax: Int = sizeLimit) throws(VerificationFailure) {
+        guard text.utf8.count <= bytesMax else { throw VerificationFailure(.malformed) }
         let bytes = Array(text.utf8)
         guard let parts = Self.split(bytes),
             let payload = Self.object(parts.payload),

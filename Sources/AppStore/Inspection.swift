@@ -84,7 +84,8 @@ package struct Inspection: Sendable {
     }
 
     /// `{"valid": bool, "kind": …, "reason": …, "payload": …}` with sorted keys: `reason` is null if valid, `root` is
-    /// there if valid (`apple` or `given`), `payload` is there if it could be decoded, `nested` for notifications that hold signed data.
+    /// there if valid (`apple` or `given`), `payload` is there if it could be decoded, `nested` for notifications that
+    /// hold signed data.
     package var json: [UInt8] {
         var members: [String: JSON] = [
             "valid": .bool(isValid),
@@ -130,7 +131,7 @@ package struct Inspection: Sendable {
         in notification: [String: JSON]
     ) -> [(field: String, jws: String, kind: SignedDataKind)] {
         let notification = AppleFields(notification, counts: false)
-        guard let subject = try? SignedNotification.subject(of: notification) else { return [] }
+        guard let subject = SignedNotification.subject(of: notification) else { return [] }
         let fields: [(AppleField, SignedDataKind)] = [
             ("signedTransactionInfo", .transaction), ("signedRenewalInfo", .renewalInfo),
             ("signedAppTransactionInfo", .appTransaction),

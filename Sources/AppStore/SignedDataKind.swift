@@ -26,7 +26,7 @@ package enum SignedDataKind: String, CaseIterable, Sendable {
     /// What the payload says of itself. Source: the table in AppleFacts 1.2, step 11, and 1.3 for the date.
     ///
     /// Nobody has verified the payload yet, so nothing counts here.
-    func identity(of payload: [String: JSON]) throws(FieldMismatch) -> SignedDataIdentity {
+    func identity(of payload: [String: JSON]) -> SignedDataIdentity {
         let payload = AppleFields(payload, counts: false)
         switch self {
         case .transaction:
@@ -48,13 +48,13 @@ package enum SignedDataKind: String, CaseIterable, Sendable {
                 environment: payload.environment("receiptType"),
                 signedDate: payload.anyDate("receiptCreationDate"))
         case .notification:
-            let subject = try SignedNotification.subject(of: payload)
+            let subject = SignedNotification.subject(of: payload)
             return SignedDataIdentity(
                 namesApp: true,
                 bundleId: subject?.string("bundleId"),
                 namesAppAppleId: true,
                 appAppleId: subject?.int64("appAppleId"),
-                environment: try SignedNotification.environment(of: payload),
+                environment: SignedNotification.environment(of: payload),
                 signedDate: payload.anyDate("signedDate"))
         }
     }

@@ -105,12 +105,49 @@ package final class SignedDataVerifier: Sendable {
         return notification
     }
 
+    /// Verifies Apple's signatures over a version 2 notification of any app, and over the data inside the notification.
+    /// The caller finds the app by the verified data, and compares.
+    ///
+    /// A wrong chain or signature of the data inside is a failure of the whole. Data that cannot be read, or that is
+    /// about another app or environment, is left out.
+    /// - Throws: the reason if Apple did not sign the notification, or if the text is no notification; retryable only
+    ///   where a responder gave no answer.
+    package func notification(ofAnyApp jws: CompactJWS) async throws(VerificationFailure) -> SignedNotification {
+        guard SignedDataKind.notification.isLike(jws.payload) else { throw VerificationFailure(.malformed) }
+        let identity = SignedDataKind.notification.identity(of: jws.payload)
+        try await verifySignature(of: jws, identity: identity, at: identity.signedDate ?? now())
+        var notification = try Self.decoded(jws.payload, SignedNotification.init)
+        notification.transaction = try await inside(notification.signedTransactionInfo) {
+            jws throws(VerificationFailure) in try await transaction(jws)
+        }
+        notification.renewalInfo = try await inside(notification.signedRenewalInfo) {
+            jws throws(VerificationFailure) in try await renewalInfo(jws)
+        }
+        notification.appTransaction = try await inside(notification.signedAppTransactionInfo) {
+            jws throws(VerificationFailure) in try await appTransaction(jws)
+        }
+        return notification
+    }
+
+    private func inside<Model>(
+        _ jws: String?, _ verify: (String) async throws(VerificationFailure) -> Model
+    ) async throws(VerificationFailure) -> Model? {
+        guard let jws else { return nil }
+        do throws(VerificationFailure) {
+            return try await verify(jws)
+        } catch {
+            guard [.malformed, .wrongApp, .wrongEnvironment].contains(error.reason) else { throw error }
+            return nil
+        }
+    }
+
     /// The payload of a JWS that is Apple's data about this app, as this kind.
     package func payload(
         of text: String, as kind: SignedDataKind, at date: Date? = nil
     ) async throws(VerificationFailure) -> [String: JSON] {
-        let jws = try CompactJWS(text)
-        let identity = try Self.decoded(jws.payload, kind.identity(of:))
+        let jws = try CompactJWS(
+            text, bytesMax: kind == .notification ? CompactJWS.notificationBytesMax : CompactJWS.sizeLimit)
+        let identity = kind.identity(of: jws.payload)
         if !isExemptFromSignature(identity) {
             try await verifySignature(of: jws, identity: identity, at: date ?? identity.signedDate ?? now())
         }

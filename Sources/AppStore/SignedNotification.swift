@@ -3,11 +3,14 @@ package import Foundation
 
 /// An App Store Server Notification, version 2, with the signed data inside it (responseBodyV2DecodedPayload).
 ///
-/// The type is a trigger only; state comes from the verified data inside (AppleFacts 4.3). Source: AppleFacts 4.2.
+/// The type is a trigger only; state comes from the verified data inside (AppleFacts 4.3). A type or subtype that is
+/// newer than this program reads as any other. A notification whose object is newer names no app. Source:
+/// AppleFacts 4.2.
 package struct SignedNotification: Sendable, Hashable {
+    /// Empty where Apple names none.
     package var notificationType: String
     package var subtype: String?
-    /// The same for every retry of one notification: the key for idempotency.
+    /// The same for every retry of one notification: the key for idempotency. Empty where Apple names none.
     package var notificationUUID: String
     package var version: String?
     package var signedDate: Date?
@@ -28,17 +31,26 @@ package struct SignedNotification: Sendable, Hashable {
     package internal(set) var renewalInfo: SignedRenewalInfo?
     package internal(set) var appTransaction: SignedAppTransaction?
 
-    package init(_ payload: [String: JSON]) throws(FieldMismatch) {
-        let fields = AppleFields(payload)
-        let subject = try Self.subject(of: fields)
-        notificationType = try fields.required("notificationType")
+    /// - Throws: for a payload that names neither a type nor an id of a notification.
+    package init(_ payload: [String: JSON]) throws(FieldMismatch) { try self.init(AppleFields(payload)) }
+
+    /// The content of a payload that nobody has verified yet.
+    package static func unverified(_ payload: [String: JSON]) throws(FieldMismatch) -> SignedNotification {
+        try SignedNotification(AppleFields(payload, counts: false))
+    }
+
+    private init(_ fields: AppleFields) throws(FieldMismatch) {
+        let subject = Self.subject(of: fields)
+        let (type, id) = (fields.string("notificationType"), fields.string("notificationUUID"))
+        guard type != nil || id != nil else { throw FieldMismatch() }
+        notificationType = type ?? ""
         subtype = fields.string("subtype")
-        notificationUUID = try fields.required("notificationUUID")
+        notificationUUID = id ?? ""
         version = fields.string("version")
         signedDate = fields.date("signedDate")
         bundleId = subject?.string("bundleId")
         appAppleId = subject?.int64("appAppleId")
-        environment = try Self.environment(of: fields)
+        environment = Self.environment(of: fields)
         status = subject?.int("status")
         consumptionRequestReason = subject?.string("consumptionRequestReason")
         signedTransactionInfo = subject?.string("signedTransactionInfo")
@@ -46,20 +58,28 @@ package struct SignedNotification: Sendable, Hashable {
         signedAppTransactionInfo = subject?.string("signedAppTransactionInfo")
     }
 
-    /// What the notification is about: the first present of four (AppleFacts 1.2, step 11).
-    static func subject(of payload: AppleFields) throws(FieldMismatch) -> AppleFields? {
-        for field in ["data", "summary", purchaseToken, "appData"] as [AppleField] {
+    /// The subject of the notification: the first of the five objects that is there and can be read. `unclaimInfo`
+    /// comes last, because Apple does not say whether it stands beside `data` (AppleFacts 1.2, step 11).
+    static func subject(of payload: AppleFields) -> AppleFields? {
+        for field in ["data", "summary", purchaseToken, "appData", "unclaimInfo"] as [AppleField] {
             if let subject = payload.object(field) { return subject }
-            guard payload.isSilent(field) else { throw FieldMismatch() }
         }
         return nil
     }
 
+    /// The bundle id in an object that is newer than this program; nobody has verified it here. Nil: the payload has an
+    /// object that is known, or no object names one.
+    package static func bundleIDOfNewerObject(in payload: [String: JSON]) -> String? {
+        guard subject(of: AppleFields(payload, counts: false)) == nil else { return nil }
+        return payload.sorted { $0.key.utf8.lexicographicallyPrecedes($1.key.utf8) }.lazy
+            .compactMap { $0.value.object.flatMap { AppleFields($0, counts: false).string("bundleId") } }.first
+    }
+
     /// An external purchase token names no environment; its id tells (AppleFacts 1.2, step 11).
-    static func environment(of payload: AppleFields) throws(FieldMismatch) -> StoreEnvironment? {
+    static func environment(of payload: AppleFields) -> StoreEnvironment? {
         guard payload.isSilent("data"), payload.isSilent("summary"), let token = payload.object(purchaseToken)
-        else { return try subject(of: payload)?.environment("environment") }
-        return try token.required("externalPurchaseId").hasPrefix("SANDBOX") ? .sandbox : .production
+        else { return subject(of: payload)?.environment("environment") }
+        return token.string("externalPurchaseId").map { $0.hasPrefix("SANDBOX") ? .sandbox : .production }
     }
 
     private static let purchaseToken: AppleField = "externalPurchaseToken"

@@ -10,7 +10,8 @@ package struct SignedRenewalInfo: Sendable, Hashable {
     package var autoRenewProductId: String?
     /// 0 off, 1 on.
     package var autoRenewStatus: Int?
-    /// Why it ended: 1 cancelled, 2 billing error, 3 no consent to the price, 4 product unavailable, 5 other.
+    /// Why the subscription ended: 1 cancelled, 2 billing error, 3 no consent to the price, 4 product unavailable, 5
+    /// other. A subscription that left its bundle has a number that Apple does not document.
     package var expirationIntent: Int?
     package var isInBillingRetryPeriod: Bool?
     /// Access is kept until then.
@@ -41,6 +42,14 @@ package struct SignedRenewalInfo: Sendable, Hashable {
     package var commitment: Commitment?
     /// Of Advanced Commerce, one JSON object as Apple wrote it, in our spelling.
     package var advancedCommerceInfo: String?
+    /// Seats of the next period; the number may change again before the period begins.
+    package var renewalQuantity: Int?
+    /// The prices of the seats of the next period, in no order. `renewalPrice` is then the average price of one.
+    package var renewalPriceTiers: [SeatPrice]?
+    /// Of a subscription inside of a bundle.
+    package var bundle: SignedTransaction.Bundle?
+    /// Whether the subscription leaves its bundle at the next renewal.
+    package var willUnbundle: Bool?
 
     /// What follows when the commitment ends.
     package struct Commitment: Sendable, Hashable {
@@ -87,5 +96,10 @@ package struct SignedRenewalInfo: Sendable, Hashable {
         renewalBillingPlanType = fields.string("renewalBillingPlanType")
         commitment = fields.object("commitmentInfo").map(Commitment.init)
         advancedCommerceInfo = fields.objectText("advancedCommerceInfo")
+        renewalQuantity = fields.int("renewalQuantity")
+        let seats = fields.object("multiSeatInfo")
+        renewalPriceTiers = (try? seats?.list("renewalPriceTiers"))?.map(SeatPrice.init)
+        bundle = SignedTransaction.Bundle(fields)
+        willUnbundle = fields.bool("willUnbundle")
     }
 }

@@ -20,6 +20,7 @@ package struct SignedTransaction: Sendable, Hashable {
     package var originalPurchaseDate: Date?
     /// Subscriptions only.
     package var expiresDate: Date?
+    /// Of an auto-renewable the number of seats, if it was bought for several.
     package var quantity: Int?
     /// nil also where the value is no UUID.
     package var appAccountToken: UUID?
@@ -48,7 +49,7 @@ package struct SignedTransaction: Sendable, Hashable {
     package var transactionReason: String?
     /// ISO 4217.
     package var currency: String?
-    /// Milliunits of `currency`, already multiplied by `quantity`.
+    /// Milliunits of `currency`, already multiplied by `quantity`; of several seats the average price of one.
     package var price: Int64?
     /// Names the download of the app by one Apple Account.
     package var appTransactionId: String?
@@ -56,8 +57,15 @@ package struct SignedTransaction: Sendable, Hashable {
     package var billingPlanType: String?
     /// Of a monthly plan with a commitment.
     package var commitment: Commitment?
-    /// The original id from before a migration to Advanced Commerce.
+    /// The original id from before a migration to Advanced Commerce, or from before a change between a subscription and
+    /// a bundle.
     package var previousOriginalTransactionId: String?
+    /// Of a purchase of several seats.
+    package var multiSeatInfo: MultiSeatInfo?
+    /// `SEAT_ADDITION`: seats were added inside of a period, so several transactions are one period.
+    package var additionalTransactionReason: String?
+    /// Of a subscription inside of a bundle.
+    package var bundle: Bundle?
     /// Of Advanced Commerce, one JSON object as Apple wrote it, in our spelling.
     package var advancedCommerceInfo: String?
 
@@ -74,6 +82,43 @@ package struct SignedTransaction: Sendable, Hashable {
             totalBillingPeriods = fields.int("totalBillingPeriods")
             expiresDate = fields.date("commitmentExpiresDate")
             price = fields.int64("commitmentPrice")
+        }
+    }
+
+    /// The seats of a purchase.
+    package struct MultiSeatInfo: Sendable, Hashable {
+        /// `APPLE`, `DEVELOPER`: who invites the members of the group.
+        package var invitationManagement: String?
+        /// Seats whose price went back. The purchase itself stands.
+        package var revokedSeatQuantity: Int?
+        /// In no order. Nil also where the list cannot be read.
+        package var priceTiers: [SeatPrice]?
+
+        fileprivate init(_ fields: AppleFields) {
+            invitationManagement = fields.string("invitationManagement")
+            revokedSeatQuantity = fields.int("revokedSeatQuantity")
+            priceTiers = (try? fields.list("priceTiers"))?.map(SeatPrice.init)
+        }
+    }
+
+    /// The bundle that a subscription belongs to. The server's names of these fields follow StoreKit's.
+    package struct Bundle: Sendable, Hashable {
+        package var productId: String?
+        package var transactionId: String?
+        package var originalTransactionId: String?
+        package var subscriptionGroupIdentifier: String?
+
+        /// Nil where Apple names no bundle.
+        init?(_ fields: AppleFields) {
+            productId = fields.string("bundleProductId") ?? fields.string("bundleProductID")
+            transactionId = fields.string("bundleTransactionId") ?? fields.string("bundleTransactionID")
+            originalTransactionId =
+                fields.string("bundleOriginalTransactionId") ?? fields.string("bundleOriginalTransactionID")
+            subscriptionGroupIdentifier =
+                fields.string("bundleSubscriptionGroupIdentifier") ?? fields.string("bundleSubscriptionGroupID")
+                ?? fields.string("bundleSubscriptionGroupId")
+            let all = [productId, transactionId, originalTransactionId, subscriptionGroupIdentifier]
+            guard all.contains(where: { $0 != nil }) else { return nil }
         }
     }
 
@@ -113,5 +158,24 @@ package struct SignedTransaction: Sendable, Hashable {
         commitment = fields.object("commitmentInfo").map(Commitment.init)
         previousOriginalTransactionId = fields.string("previousOriginalTransactionId")
         advancedCommerceInfo = fields.objectText("advancedCommerceInfo")
+        multiSeatInfo = fields.object("multiSeatInfo").map(MultiSeatInfo.init)
+        // StoreKit has it inside of `multiSeatInfo`; the server's place is not documented.
+        if multiSeatInfo?.invitationManagement == nil {
+            multiSeatInfo?.invitationManagement = fields.string("invitationManagement")
+        }
+        additionalTransactionReason = fields.string("additionalTransactionReason")
+        bundle = Bundle(fields)
+    }
+}
+
+/// The price of one seat, and the number of seats with this price.
+package struct SeatPrice: Sendable, Hashable {
+    /// Milliunits of the transaction's currency.
+    package var price: Int64?
+    package var quantity: Int?
+
+    init(_ fields: AppleFields) {
+        price = fields.int64("price")
+        quantity = fields.int("quantity")
     }
 }

@@ -1,11 +1,11 @@
 import Foundation
 import Synchronization
 
-/// Notifications made of what happens in the store.
+/// Notifications that are made of the store's events.
 extension StoreLedger {
     /// Makes the notifications of events, for apps that have a URL. A full list takes no more.
     ///
-    /// - Parameter at: when it happened. Of two notifications about one chain the later one is signed later.
+    /// - Parameter at: when the event happened. Of two notifications about one chain the later one is signed later.
     func announce(_ events: [StoreEvent], at: Int64, _ state: inout State) throws(ControlError) {
         for event in events {
             guard let position = state.store.positions[event.transactionId],
@@ -56,7 +56,7 @@ extension StoreLedger {
 }
 
 extension LedgerState {
-    /// The notification of an event, with the store as it is; nil: the version does not tell it.
+    /// The notification of an event, with the store as it is now; nil: the version has no such notification.
     fileprivate func notification(
         of event: StoreEvent, _ purchase: Purchase, version: Int, at: Int64
     ) -> HeldNotification? {

@@ -201,11 +201,11 @@ extension AppStoreSimulator {
     /// The store's time, UNIX milliseconds.
     package var now: Int64 { store.clock.now }
 
-    /// Moves the store's clock; everything that is due by then happens. Returns the store's time.
+    /// Moves the store's clock, lets everything happen that is due by then, and returns the store's time.
     @discardableResult
     package func advance(_ request: ClockRequest) throws(ControlError) -> Int64 { try store.advance(request) }
 
-    /// Lets something happen to a living subscription; returns the notifications of it.
+    /// Lets something happen to a living subscription, and returns the notifications about it.
     @discardableResult
     package func change(
         _ request: SubscriptionRequest, of originalTransactionId: String
@@ -213,7 +213,7 @@ extension AppStoreSimulator {
         try store.ledger.change(request, of: originalTransactionId)
     }
 
-    /// Apple asks for the consumption of a purchase (CONSUMPTION_REQUEST); returns the notifications.
+    /// Lets Apple ask for the consumption of a purchase (CONSUMPTION_REQUEST), and returns the notifications.
     @discardableResult
     package func requestConsumption(
         of transactionId: String, reason: String = "UNINTENDED_PURCHASE"
@@ -221,7 +221,7 @@ extension AppStoreSimulator {
         try store.ledger.tell(transactionId, .consumptionRequest, reason: reason)
     }
 
-    /// Apple declines a refund (REFUND_DECLINED); returns the notifications.
+    /// Lets Apple decline a refund (REFUND_DECLINED), and returns the notifications.
     @discardableResult
     package func declineRefund(of transactionId: String) throws(ControlError) -> [HeldNotification] {
         try store.ledger.tell(transactionId, .refundDeclined)

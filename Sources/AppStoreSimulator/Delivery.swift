@@ -1,4 +1,4 @@
-/// The sending of one notification: where it goes, and when next.
+/// The sending of one notification: its URL, and the time of the next attempt.
 package struct Delivery: Codable, Sendable, Equatable {
     package let url: String
     /// The notification's version: 1 or 2.
@@ -9,7 +9,7 @@ package struct Delivery: Codable, Sendable, Equatable {
     var extra: Int?
     /// True: a later notification of the app goes first, for at most ``patience``.
     var waitsForLater: Bool?
-    /// The fault that touched it.
+    /// The fault that touched the notification.
     package var fault: String?
 
     /// How long a notification waits for a later one.
@@ -35,7 +35,7 @@ package struct Delivery: Codable, Sendable, Equatable {
     }
 }
 
-/// Who gets notifications one after the other: an app in one environment.
+/// A receiver that gets notifications one after the other: an app in one environment.
 struct DeliveryLane: Hashable, Sendable {
     let app: String
     let environment: StoreEnvironment
@@ -48,7 +48,7 @@ struct StoreEvent {
     let transactionId: String
     /// `CONSUMPTION_REQUEST` only.
     var reason: String?
-    /// True: the purchase was replaced by an upgrade, which only version 1 tells, as CANCEL.
+    /// True: an upgrade replaced the purchase. Only version 1 tells an upgrade, as CANCEL.
     var isReplaced = false
 
     init(_ type: NotificationType, _ subtype: String? = nil, _ transactionId: String) {
@@ -57,7 +57,7 @@ struct StoreEvent {
         self.transactionId = transactionId
     }
 
-    /// The type in version 1 (AppleFacts 5.3); nil: version 1 does not tell it.
+    /// The type in version 1 (AppleFacts 5.3); nil: version 1 has no such type.
     func typeV1(_ purchase: Purchase) -> String? {
         let name: String? =
             switch (type, subtype) {

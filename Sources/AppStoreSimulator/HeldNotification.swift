@@ -53,11 +53,11 @@ package struct HeldNotification: Codable, Sendable, Equatable {
     let status: Int?
     let consumptionRequestReason: String?
     package var sendAttempts: [Attempt]
-    /// The chain of the purchase that it is about.
+    /// The chain of the notification's purchase.
     var originalTransactionId: String?
-    /// Nil: it is held and not sent.
+    /// Nil: the notification is held and not sent.
     package var delivery: Delivery?
-    /// The content of a notification of version 1; nil: it has version 2.
+    /// The content of a notification of version 1; nil: the notification has version 2.
     var v1: NotificationV1?
 
     var lane: DeliveryLane { DeliveryLane(app: app, environment: environment) }
@@ -146,7 +146,7 @@ package struct NotificationRequest: ControlBody, Sendable {
     package var consumptionRequestReason: String?
     /// Default: none yet.
     package var sendAttempts: [HeldNotification.Attempt]?
-    /// True: it is sent to the app's URL as well, as version 2.
+    /// True: the notification is sent to the app's URL as well, as version 2.
     package var send: Bool?
 
     package enum CodingKeys: String, CodingKey, CaseIterable {

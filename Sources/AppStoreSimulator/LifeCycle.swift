@@ -1,8 +1,8 @@
 import Synchronization
 
-/// What happens in the store by itself, by its clock, and by the customers of its subscriptions.
+/// The events of the store: by its clock, and by the customers of its subscriptions.
 extension StoreLedger {
-    /// How many steps happen at a time; the next call goes on.
+    /// How many steps happen in one call; the next call goes on.
     static let stepsMax = 100_000
 
     // MARK: The clock
@@ -77,7 +77,7 @@ extension StoreLedger {
         try announce(ids.map { StoreEvent(.expired, subtype, $0) }, at: at, &state)
     }
 
-    /// Sells the next period, to the family too.
+    /// Sells the next period to the customer and the family.
     private func renew(
         _ subscription: Subscription, _ life: SubscriptionLife, from start: Int64, at: Int64, subtype: String?,
         _ state: inout State

@@ -1,6 +1,6 @@
 import Foundation
 
-/// What an app's backend has configured for retention messages in one environment.
+/// The retention messages that an app's backend has configured in one environment.
 struct MessagingState: Codable, Sendable, Equatable {
     /// How many images, and how many messages, one app may have. Apple's own limits are not known.
     static let itemsMax = 2000

@@ -1,6 +1,6 @@
 import Synchronization
 
-/// What happens to the next notifications on their way: the body of `POST /control/notifications/faults`.
+/// A fault of the next notifications on their way: the body of `POST /control/notifications/faults`.
 ///
 /// `count`: the fault fires for the next that many matching notifications. `percent`: for each with that probability.
 /// Both: with that probability until the fault has fired `count` times. Neither: until the fault is deleted.

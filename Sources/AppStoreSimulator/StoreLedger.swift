@@ -73,7 +73,8 @@ final class StoreLedger: Sendable {
         }
     }
 
-    /// As the other, on the locked store. `event`: the type and subtype of the notification, where the caller knows it.
+    /// As the function of the same name, on the locked store. `event`: the type and subtype of the notification, where
+    /// the caller knows it.
     func sell(
         _ request: SaleRequest,
         count: Int = 1,

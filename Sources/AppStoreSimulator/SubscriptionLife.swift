@@ -1,5 +1,5 @@
-/// How a subscription goes on by itself when the store's clock passes its end. A subscription without a life goes on when
-/// somebody sells its next period.
+/// How a subscription goes on by itself when the store's clock passes its end. A subscription without a life goes on
+/// when somebody sells its next period.
 package struct SubscriptionLife: Codable, Sendable, Equatable {
     /// ISO 8601 duration of one period.
     package var period: String
@@ -15,7 +15,7 @@ package struct SubscriptionLife: Codable, Sendable, Equatable {
     init(period: String) { self.period = period }
 }
 
-/// What a living subscription does at one moment.
+/// A step of a living subscription at one moment.
 enum LifeStep: Equatable {
     /// Apple charges the next period.
     case renew

@@ -1,11 +1,11 @@
-/// What happens to a living subscription: the body of `POST /control/subscriptions/{id}`. The fields that are set happen
+/// The changes of a living subscription: the body of `POST /control/subscriptions/{id}`. The fields that are set happen
 /// in the order in which they stand here.
 package struct SubscriptionRequest: ControlBody, Sendable {
     /// The customer's bank.
     package enum Billing: String, Codable, Sendable, CaseIterable {
         /// From the next renewal on Apple cannot charge.
         case fails
-        /// Apple can charge again; what it could not charge it charges now.
+        /// Apple can charge again, and charges the open amount now.
         case recovers
     }
 
@@ -74,7 +74,7 @@ package struct SubscriptionRequest: ControlBody, Sendable {
         ]
     }
 
-    /// Refuses what the state of the subscription does not allow: only an ended subscription begins again.
+    /// Refuses a change that the subscription's state does not allow: only an ended subscription begins again.
     func check(against state: Subscription.State) throws(ControlError) {
         let isOver = state == .expired || state == .revoked
         for part in Self.parts where self[keyPath: part.isSet] && part.name != .unavailable {

@@ -45,14 +45,10 @@ package struct AppServices: Sendable {
     ) async throws(ConfigurationError) {
         self.configuration = configuration
         policy = configuration.policy
-        do {
-            let anchors = try TrustAnchors(rootCertificates: configuration.rootCertificates)
-            let revocation = RevocationCheck(configuration.ocsp, statuses ?? CertificateStatuses(http: http))
-            verifier = SignedDataVerifier(app: configuration.identity, anchors: anchors, revocation: revocation)
-            appReceipts = AppReceiptVerifier(app: configuration.identity, anchors: anchors, revocation: revocation)
-        } catch {
-            throw ConfigurationError(key: "\(configuration.id).rootCertificates", problem: "holds no certificate")
-        }
+        let anchors = try configuration.anchors
+        let revocation = RevocationCheck(configuration.ocsp, statuses ?? CertificateStatuses(http: http))
+        verifier = SignedDataVerifier(app: configuration.identity, anchors: anchors, revocation: revocation)
+        appReceipts = AppReceiptVerifier(app: configuration.identity, anchors: anchors, revocation: revocation)
         var hashes: [ServiceCall.Service: String] = [:]
         receipts = configuration.verifyReceipt.map { section in
             var credentials = VerifyReceiptClient.Credentials(sharedSecret: section.sharedSecret)
@@ -123,6 +119,11 @@ package final class AppDirectory: Sendable {
     }
 
     package subscript(_ appID: String) -> AppServices? { apps.withLock { $0[appID] } }
+
+    /// The app that has this bundle id, as its own or as an alias.
+    package func id(ofBundle bundleID: String?) -> String? {
+        bundleID.flatMap { bundleID in apps.withLock { $0.first { $0.value.identity.admits(bundleID) }?.key } }
+    }
 
     package var ids: [String] { apps.withLock { $0.keys.sorted() } }
 

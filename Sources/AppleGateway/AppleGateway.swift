@@ -103,9 +103,10 @@ package final class AppleGateway: Sendable {
 
     /// The lane in which a call about a receipt waits. A receipt that no worker has looked at yet has a customer who
     /// waits, so its calls are fresh as long as the user's share of fresh calls lasts. A receipt that comes again has
-    /// waited before.
+    /// waited before, and for a receipt that nobody posted nobody waits.
     package func lane(of receipt: StoredReceipt) -> CallLane {
-        let isNew = receipt.reason == nil && receipt.attempt == 0 && receipt.rescues == 0
+        let isNew =
+            receipt.source == .post && receipt.reason == nil && receipt.attempt == 0 && receipt.rescues == 0
         guard isNew else { return .repair }
         guard let poster = receipt.userID ?? receipt.orderID else { return .fresh }
         if shares.take(of: poster, app: receipt.appID, at: .now) { return .fresh }

@@ -9,8 +9,8 @@ import ServiceLifecycle
 package import Settings
 package import WorkQueue
 
-/// The HTTP server of ingest: receipts, orders, events, timelines and lists of purchases. Health and metrics too, where
-/// they have no port of their own.
+/// The HTTP server of ingest: receipts, Apple's notifications, orders, events, timelines and lists of purchases.
+/// Health and metrics too, where they have no port of their own.
 ///
 /// One `run()` owns everything that lives as long as the listener. The caller puts the server last in the service
 /// group, so that it hears of a shutdown first. Then readiness turns 503 at once, the listener stays open for the drain
@@ -36,24 +36,30 @@ package struct IntakeServer: Service {
     private let tokens: TokenRoutes
     private let installations: InstallationRoutes
     private let merges: MergeRoutes
+    private let consents: ConsentRoutes
+    private let consumption: ConsumptionRoutes
     private let payments: PaymentRoutes
     private let reports: ReportRoutes
     private let products: ProductRoutes
     private let events: EventRoutes
     private let explain: ExplainRoutes
     private let purchases: PurchaseRoutes
+    private let entitlements: EntitlementRoutes
     private let waiting: WaitingRoutes
+    private let notifications: NotificationRoutes
     package let address = ListeningAddress()
 
     /// - Parameters:
     ///   - lists: the database for lists; its maker closes it.
     ///   - connectionsMax: further connections wait in the backlog.
+    ///   - unknownAppsPerDay: how many notifications about unknown apps are stored in a day.
     package init(
         ledger: Ledger, lists: Database, workQueue: WorkQueue, configuration: ConfigurationHolder,
         catalogues: CatalogueRefresher,
         settings: Settings, operations: OperationsRoutes, logger: Logger, security: SecurityLog,
         connectionsMax: Int = HTTPLimits.connectionsMax,
-        requestLimit: Duration = RequestClock.limit
+        requestLimit: Duration = RequestClock.limit,
+        unknownAppsPerDay: Int = NotificationRoutes.unknownAppsPerDay
     ) {
         self.configuration = configuration
         self.settings = settings
@@ -83,6 +89,9 @@ package struct IntakeServer: Service {
         merges = MergeRoutes(
             ledger: ledger, configuration: configuration, authenticator: authenticator, bodies: bodies,
             security: security)
+        consents = ConsentRoutes(
+            ledger: ledger, configuration: configuration, authenticator: authenticator, bodies: bodies)
+        consumption = ConsumptionRoutes(ledger: ledger, authenticator: authenticator, bodies: bodies)
         payments = PaymentRoutes(
             ledger: ledger, configuration: configuration, authenticator: authenticator, bodies: bodies)
         reports = ReportRoutes(
@@ -91,7 +100,12 @@ package struct IntakeServer: Service {
         events = EventRoutes(ledger: ledger, configuration: configuration, authenticator: authenticator, health: health)
         explain = ExplainRoutes(configuration: configuration, authenticator: authenticator, lists: lists)
         purchases = PurchaseRoutes(configuration: configuration, authenticator: authenticator, lists: lists)
+        entitlements = EntitlementRoutes(
+            ledger: ledger, configuration: configuration, catalogues: catalogues, authenticator: authenticator)
         waiting = WaitingRoutes(configuration: configuration, authenticator: authenticator, lists: lists)
+        notifications = NotificationRoutes(
+            ledger: ledger, workQueue: workQueue, configuration: configuration, bodies: bodies, logger: logger,
+            security: security, unknownAppsPerDay: unknownAppsPerDay)
     }
 
     /// Serves until graceful shutdown or cancellation; called once.
@@ -142,13 +156,17 @@ package struct IntakeServer: Service {
         tokens.add(to: router)
         installations.add(to: router)
         merges.add(to: router)
+        consents.add(to: router)
+        consumption.add(to: router)
         payments.add(to: router)
         reports.add(to: router)
         products.add(to: router)
         events.add(to: router)
         explain.add(to: router)
         purchases.add(to: router)
+        entitlements.add(to: router)
         waiting.add(to: router)
+        notifications.add(to: router)
         if settings.operationsPort == nil { operations.add(to: router, isInside: settings.showsInside) }
     }
 

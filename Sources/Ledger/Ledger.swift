@@ -35,6 +35,8 @@ package final class Ledger: Sendable {
     private let views: GroupCommit<UUID, ReceiptView?>
     private let lines: GroupCommit<SaidLine, SaidResult>
     private let repeats: GroupCommit<UUID, Void>
+    private let notifications: GroupCommit<NewNotification, Bool>
+    private let notificationRepeats: GroupCommit<UUID, Void>
     private let fetches: GroupCommit<UUID, StoredReceipt?>
     private let settlements: GroupCommit<Verdict, Settlement?>
     /// Verdicts about many purchases. Each takes as long as a batch of small verdicts, which would otherwise wait
@@ -42,11 +44,13 @@ package final class Ledger: Sendable {
     private let bulkSettlements: GroupCommit<Verdict, Settlement?>
     private let postponements: GroupCommit<Postponement, Bool>
     private let reroutes: GroupCommit<Postponement, Bool>
+    private let hearings: GroupCommit<Hearing, [Pointer]>
     private let strikes: GroupCommit<Pointer, Int?>
     private let entries: GroupCommit<EnteredUser, Void>
     private let evidences: GroupCommit<EvidenceQuestion, Evidence>
     private let placements: GroupCommit<NewOrder, (view: OrderView, isNew: Bool)?>
     private let orderViews: GroupCommit<UUID, OrderView?>
+    private let entitlements: GroupCommit<EntitlementQuestion, [ChainFacts]>
 
     /// - Parameter writers: how many connections write batches at the same time; 1 or 2 saturate a disk.
     package init(database: Database, writers: Int, schedule: RetrySchedule) {
@@ -109,6 +113,24 @@ package final class Ledger: Sendable {
                 try await database.run(Statements.countRepeats, ids)
                 return ids.map { _ in }
             })
+        notifications = GroupCommit(
+            name: "notifications", writers: writers, pace: .clients,
+            size: { (rows: 1, bytes: $0.payload.utf8.count + 512) },
+            flush: { notifications throws(PostgresError) in
+                var seen: Set<UUID> = []
+                let unique = notifications.filter { seen.insert($0.id).inserted }
+                var new = Set(
+                    try await database.run(Statements.insertNotifications, .init(unique, schedule: schedule)))
+                // A row is new for the first notification of the batch that has the row's id; for the others the row is
+                // known.
+                return notifications.map { new.remove($0.id) != nil }
+            })
+        notificationRepeats = GroupCommit(
+            name: "notification_repeats", writers: 1, pace: .clients, size: { _ in (rows: 1, bytes: 16) },
+            flush: { ids throws(PostgresError) in
+                try await database.run(Statements.countNotificationRepeats, ids)
+                return ids.map { _ in }
+            })
         fetches = GroupCommit(
             name: "fetches", writers: writers, size: { _ in (rows: 1, bytes: 16) },
             flush: { ids throws(PostgresError) in
@@ -146,15 +168,24 @@ package final class Ledger: Sendable {
         }
         self.postponements = postponements("postponements", Statements.postpone)
         reroutes = postponements("reroutes", Statements.reroute)
+        hearings = GroupCommit(
+            name: "hearings", writers: writers,
+            size: { hearing in
+                let payload = hearing.submissions.reduce(0) { $0 + $1.proof.payload.utf8.count }
+                return (rows: 1 + hearing.transactions.count, bytes: 512 * (1 + hearing.transactions.count) + payload)
+            },
+            flush: { hearings throws(PostgresError) in
+                try await database.hear(HearBatch(hearings: hearings, schedule: schedule, headers: headers))
+            })
         strikes = GroupCommit(
             name: "strikes", writers: 1, size: { _ in (rows: 1, bytes: 24) },
             flush: { pointers throws(PostgresError) in
                 var seen: Set<UUID> = []
-                let unique = pointers.filter { seen.insert($0.receiptID).inserted }
+                let unique = pointers.filter { seen.insert($0.id).inserted }
                 let rows = try await database.run(
                     Statements.strike, Statements.Strikes(pointers: unique, parking: parking))
                 var counts = Dictionary(rows.map { ($0.id, $0.rescues) }, uniquingKeysWith: { first, _ in first })
-                return pointers.map { counts.removeValue(forKey: $0.receiptID) }
+                return pointers.map { counts.removeValue(forKey: $0.id) }
             })
         entries = GroupCommit(
             name: "users", writers: 1, pace: .clients, size: { (rows: 1, bytes: $0.sealed.bytes.count + 128) },
@@ -177,6 +208,9 @@ package final class Ledger: Sendable {
             flush: { ids throws(PostgresError) in
                 try await Self.lookUp(ids, Statements.readOrders, in: database, by: \.id)
             })
+        entitlements = GroupCommit(
+            name: "entitlements", writers: writers, pace: .clients, size: { _ in (rows: 1, bytes: 128) },
+            flush: { questions throws(PostgresError) in try await Self.ownedChains(questions, in: database) })
     }
 
     /// Stores a submission: it is committed when this returns.
@@ -206,6 +240,16 @@ package final class Ledger: Sendable {
         try await submit(id, to: repeats)
     }
 
+    /// Stores a notification, and returns after the commit. False: the notification was stored before.
+    package func store(_ notification: NewNotification) async throws(LedgerError) -> Bool {
+        try await submit(notification, to: notifications)
+    }
+
+    /// Counts a notification that Apple sent again.
+    package func countRepeat(ofNotification id: UUID) async throws(LedgerError) {
+        try await submit(id, to: notificationRepeats)
+    }
+
     /// A row to be judged; nil where there is none.
     package func fetch(_ id: UUID) async throws(LedgerError) -> StoredReceipt? {
         try await submit(id, to: fetches)
@@ -226,6 +270,12 @@ package final class Ledger: Sendable {
     /// locked.
     package func reroute(_ postponement: Postponement) async throws(LedgerError) -> Bool {
         try await submit(postponement, to: reroutes)
+    }
+
+    /// Writes one hearing of Apple's facts, and returns the new receipts. Nothing is written if the notification has
+    /// ended, was changed since it was read, or is locked by another process.
+    package func hear(_ hearing: Hearing) async throws(LedgerError) -> [Pointer] {
+        try await submit(hearing, to: hearings)
     }
 
     /// Counts a redelivered message, and returns how often the receipt was rescued. Nil: the row was changed since it
@@ -265,6 +315,12 @@ package final class Ledger: Sendable {
         try await submit(id, to: orderViews)
     }
 
+    /// The chains that a user has now, each with its newest purchases, but without revocations. All questions that come
+    /// while a statement runs share the next statement.
+    package func ownedChains(_ question: EntitlementQuestion) async throws(LedgerError) -> [ChainFacts] {
+        try await submit(question, to: entitlements)
+    }
+
     /// Runs any other statement, alone. Each is idempotent, so after a serialization conflict it is run again at once.
     package func run<Parameters: Sendable, Row: Sendable>(
         _ statement: Statement<Parameters, Row>, _ parameters: Parameters
@@ -287,16 +343,20 @@ package final class Ledger: Sendable {
         await views.close()
         await lines.close()
         await repeats.close()
+        await notifications.close()
+        await notificationRepeats.close()
         await fetches.close()
         await settlements.close()
         await bulkSettlements.close()
         await postponements.close()
         await reroutes.close()
+        await hearings.close()
         await strikes.close()
         await entries.close()
         await evidences.close()
         await placements.close()
         await orderViews.close()
+        await entitlements.close()
         await database.close()
     }
 

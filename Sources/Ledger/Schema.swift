@@ -19,6 +19,11 @@ package enum Schema {
         migration(14, "ended_purchases", PackageResources._014_ended_purchases_sql),
         migration(15, "lookups", PackageResources._015_lookups_sql),
         migration(16, "other_ways", PackageResources._016_other_ways_sql),
+        migration(17, "notifications", PackageResources._017_notifications_sql),
+        migration(18, "refund_requests", PackageResources._018_refund_requests_sql),
+        migration(19, "entitlements", PackageResources._019_entitlements_sql),
+        migration(20, "refund_views", PackageResources._020_refund_views_sql),
+        migration(21, "notification_views", PackageResources._021_notification_views_sql),
     ]
 
     private static func migration(_ number: Int, _ name: String, _ file: [UInt8]) -> Migration {

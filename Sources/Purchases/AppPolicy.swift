@@ -34,11 +34,11 @@ package struct AppPolicy: Sendable, Equatable {
     ///
     /// A decision in shadow is no grant, neither before nor after going live: only the former system knows what it
     /// gave, so only its own list says so (`makegood import grants`). If our decisions counted as given, exactly the
-    /// purchases that the former system has missed would be lost, silently. The receipts wait (`held`, `shadow`) and are
-    /// judged once more when the app is live. An imported purchase is already granted. A purchase that was not imported
-    /// was made before ``grantFrom``, which by default is the moment of going live, and since ``hereSince``: it is held
-    /// for a person, but a subscription or non-consumable is its owner's, without goods. An app that goes back into
-    /// shadow goes live anew: ``grantFrom`` is then the later of the two moments.
+    /// purchases that the former system has missed would be lost, silently. The receipts wait (`held`, `shadow`) and
+    /// are judged once more when the app is live. An imported purchase is already granted. A purchase that was not
+    /// imported was made before ``grantFrom``, which by default is the moment of going live, and since ``hereSince``:
+    /// it is held for a person, but a subscription or non-consumable is its owner's, without goods. An app that goes
+    /// back into shadow goes live anew: ``grantFrom`` is then the later of the two moments.
     package enum Mode: String, Sendable, CaseIterable {
         case live, shadow
     }
@@ -117,6 +117,7 @@ package struct AppPolicy: Sendable, Equatable {
     package var confirmWithApple: ConfirmWithApple
     package var transfer: Transfer = .keep
     package var shared: Shared = .entitlement
+    package var subscriptions = SubscriptionPolicy()
     /// Whether the `uid` of the old clients' records is a user as `userId` names one (row 5a).
     package var recordsNameUsers = true
     /// In the order they are tried; empty where Apple cannot be asked.
@@ -128,7 +129,12 @@ package struct AppPolicy: Sendable, Equatable {
     package var writesBackTokens = false
     /// Nil: nothing is given before Apple has confirmed what it must confirm.
     package var provisional: Provisional?
+    /// How Apple is answered about refunds.
+    package var refunds = RefundPolicy()
     package var products: [String: Product]
+    /// The terms for entitlements that the configuration says in `products`, by product; no term decides about a
+    /// purchase.
+    package var terms: [String: EntitlementTerms] = [:]
     /// The catalogue in force, which goes before `products`. Nil: none was applied.
     package var sold: Catalogue?
 

@@ -130,17 +130,26 @@ package struct Catalogue: Sendable, Equatable {
         /// names the item.
         package var defaultItem: String?
         package var items: [String: Item]
+        package var terms: EntitlementTerms
 
-        package init(id: String, kind: Transaction.Kind, defaultItem: String?, items: [Item]) {
+        package init(
+            id: String, kind: Transaction.Kind, defaultItem: String?, items: [Item],
+            terms: EntitlementTerms = EntitlementTerms()
+        ) {
             self.id = id
             self.kind = kind
             self.defaultItem = defaultItem
             self.items = Dictionary(items.map { ($0.id, $0) }, uniquingKeysWith: { first, _ in first })
+            self.terms = terms
         }
 
         /// A store product with one item, which has the product's name.
-        package init(id: String, kind: Transaction.Kind, goods: [AppPolicy.Goods]) {
-            self.init(id: id, kind: kind, defaultItem: id, items: [Item(id: id, versions: [Version(goods: goods)])])
+        package init(
+            id: String, kind: Transaction.Kind, goods: [AppPolicy.Goods], terms: EntitlementTerms = EntitlementTerms()
+        ) {
+            self.init(
+                id: id, kind: kind, defaultItem: id, items: [Item(id: id, versions: [Version(goods: goods)])],
+                terms: terms)
         }
     }
 
@@ -220,6 +229,9 @@ extension Catalogue {
 extension AppPolicy {
     /// The configuration's products as a catalogue: each is one item, for everybody, since ever.
     package var catalogue: Catalogue {
-        Catalogue(products: products.values.map { .init(id: $0.id, kind: $0.kind, goods: $0.goods) })
+        Catalogue(
+            products: products.values.map {
+                .init(id: $0.id, kind: $0.kind, goods: $0.goods, terms: terms[$0.id] ?? EntitlementTerms())
+            })
     }
 }

@@ -20,12 +20,17 @@ extension Catalogue {
         for id in Set(products.keys).union(next.products.keys).sorted() {
             let (old, new) = (products[id], next.products[id])
             switch (old, new) {
-            case (nil, let new?): lines.append("+ \(id): \(new.kind.rawValue), default \(new.defaultItem ?? "none")")
+            case (nil, let new?):
+                lines.append("+ \(id): \(new.kind.rawValue), default \(new.defaultItem ?? "none")")
+                if let text = new.terms.text { lines.append("+ \(id): \(text)") }
             case (_?, nil): lines.append("- \(id)")
             case (let old?, let new?):
                 if old.kind != new.kind { lines.append("~ \(id): \(new.kind.rawValue), was \(old.kind.rawValue)") }
                 if old.defaultItem != new.defaultItem {
                     lines.append("~ \(id): default \(new.defaultItem ?? "none"), was \(old.defaultItem ?? "none")")
+                }
+                if old.terms != new.terms {
+                    lines.append("~ \(id): \(new.terms.text ?? "no terms"), was \(old.terms.text ?? "no terms")")
                 }
             case (nil, nil): break
             }

@@ -22,7 +22,10 @@ package enum Decision: Sendable, Equatable {
 
     /// Whether a purchase that was given on trust still waits for Apple's answer after this decision. A newer rule of
     /// ours does not say whether the purchase was paid for. A refund or a withdrawal is Apple's answer.
-    package var leavesTrustOpen: Bool { self != .rejected(.refunded) && self != .rejected(.withdrawn) }
+    package var leavesTrustOpen: Bool { !isForEnd }
+
+    /// Whether the decision rejects the purchase because Apple ended the purchase.
+    package var isForEnd: Bool { self == .rejected(.refunded) || self == .rejected(.withdrawn) }
 }
 
 /// The row of Ownership by which the owner was found.
@@ -77,7 +80,7 @@ extension BindingSource {
 package struct Claim: Sendable, Equatable {
     /// Nil: nobody could be named.
     package var userID: String?
-    /// False: nobody posted it, a notification or a sweep found it.
+    /// False: nobody posted the purchase; a notification or this server's question to Apple found it.
     package var isPosted: Bool
     /// The submission carries Apple's own data, or a trusted backend vouches for the user.
     package var hasPossession: Bool
@@ -85,6 +88,8 @@ package struct Claim: Sendable, Equatable {
     package var receivedAt: Date
     /// When it is judged, by the database's clock.
     package var judgedAt: Date
+    /// How long an unposted purchase waits for the owner's own post, in seconds.
+    package var unpostedFor = Matcher.unpostedFor
     /// Where in the game the goods go if no order says it, one JSON object.
     package var target: String?
     /// What the post says about its purchase.
@@ -149,6 +154,7 @@ extension AppPolicy {
         // An earlier identity may not hold any more.
         transaction.identity = identity(of: transaction, by: evidence)
         transaction.hasSuccessor = evidence.hasSuccessor
+        if evidence.standsAgain { transaction = transaction.standing }
         return judge(transaction, claim, evidence)
     }
 
@@ -195,7 +201,9 @@ extension AppPolicy {
         let promise: Promise
         switch isOld
             ? .made(Promise(goods: []))
-            : self.promise(for: transaction, match, kind, declared, decided: evidence.supportDecision?.item)
+            : self.promise(
+                for: transaction, match, kind, declared, decided: evidence.supportDecision?.item,
+                isRenewal: transaction.isPeriod && matcher.isRenewal)
         {
         case .made(let found): promise = found
         case .unknown(let reason): return held(reason, match)
@@ -301,9 +309,9 @@ extension AppPolicy {
     /// the purchase counts if it ran at the purchase date.
     private func promise(
         for transaction: Transaction, _ match: Match, _ kind: Transaction.Kind?, _ said: Declaration?,
-        decided: String?
+        decided: String?, isRenewal: Bool
     ) -> Promise.Search {
-        if transaction.isShared, shared != .goods {
+        if transaction.isShared && shared != .goods || isRenewal && subscriptions.goods == .atStart {
             return kind == nil ? .unknown(.productUnknown) : .made(Promise(goods: []))
         }
         if let order = match.offer, let goods = order.goods, decided == nil || decided == order.item {

@@ -116,6 +116,8 @@ package struct Evidence: Sendable, Equatable {
     package var posterHasToken = false
     /// The users of earlier grants to the purchase's Apple customer. Read only if nobody posted this purchase.
     package var customerUserIDs: [String] = []
+    /// Whether a receipt of this purchase that a user posted is open or held. Read only if nobody posted this purchase.
+    package var isPostedByUser = false
     package var chain: Chain?
     package var supportDecision: SupportDecision?
     /// How many granted purchases of the chain Apple took back before this one was bought; 0 for a period. They count
@@ -128,6 +130,9 @@ package struct Evidence: Sendable, Equatable {
     /// `withdrawn`, or `review` for a reason that this program does not know. Read only for a purchase whose chain may
     /// have an owner.
     package var takenBack: Reason?
+    /// Whether facts of this very purchase that Apple signed later than its proof say that it stands, though the proof
+    /// shows an end. Read only if the proof shows an end.
+    package var standsAgain = false
     /// Whether another product of the chain was bought within a minute of this purchase's end. Read only if that may
     /// explain the end.
     package var hasSuccessor = false

@@ -73,7 +73,10 @@ package struct Matcher: Sendable {
         } else if let match = chain {
             found = match
         } else {
-            guard claim.isPosted else { return chainOwner.map { .owner(finished($0)) } ?? .held(.unclaimed) }
+            guard claim.isPosted else {
+                if evidence.isPostedByUser { return .open(.unclaimedYet) }
+                return chainOwner.map { .owner(finished($0)) } ?? .held(.unclaimed)
+            }
             guard claim.hasPossession else { return .held(.possessionMissing) }
             guard let match = chainOwner ?? record ?? (isForAnother == nil ? poster : nil) else {
                 return .held(isForAnother ?? claim.reasonOfNobody)
@@ -94,7 +97,7 @@ package struct Matcher: Sendable {
             return .owner(Match(userID: chain.userID, source: .shared, reasons: [.chainKnown]))
         }
         guard claim.isPosted else {
-            guard isADayOld else { return .open(.unclaimedYet) }
+            guard isADayOld, !evidence.isPostedByUser else { return .open(.unclaimedYet) }
             guard let found = onlyUserOfCustomer else { return .held(.unclaimed) }
             return .owner(Match(userID: found.userID, source: .shared, reasons: found.reasons))
         }
@@ -192,7 +195,7 @@ package struct Matcher: Sendable {
         // A post that names nobody disputes nothing, and does not let the time of the user's own post begin.
         guard chain == nil, !claim.isOfPlaceholder else { return nil }
         guard claim.isPosted else {
-            return isADayOld
+            return isADayOld && !evidence.isPostedByUser
                 ? .owner(ofToken(userID, .rememberedToken, .tokenGrantedBefore)) : .open(.unclaimedYet)
         }
         if let poster = claim.userID, isForAnother == nil, let match = orderBefore(of: poster) { return .owner(match) }
@@ -298,15 +301,16 @@ package struct Matcher: Sendable {
     /// Rows 8 and 11, for a purchase that nobody posted. It stays open until its owner has had the time to post it.
     /// Then the owner is the chain's owner; else, as in row 7, the user of an order among the users who are known for
     /// the Apple customer; else the only one of these users; else the first user who posts it, or the user whom support
-    /// names.
+    /// names. While a post of the same purchase is open or held, the post is judged by what it says, and only proof
+    /// gives the purchase here.
     private var unposted: Answer {
-        guard isADayOld else { return .open(.unclaimedYet) }
+        guard isADayOld, !evidence.isPostedByUser else { return .open(.unclaimedYet) }
         if let match = chainOwner ?? orderOfCustomer ?? onlyUserOfCustomer { return .owner(finished(match)) }
         return .held(.unclaimed)
     }
 
     /// Whether the owner has had a day to post the purchase.
-    private var isADayOld: Bool { claim.judgedAt >= claim.receivedAt + Self.unpostedFor }
+    private var isADayOld: Bool { claim.judgedAt >= claim.receivedAt + claim.unpostedFor }
 
     private var orderOfCustomer: Match? {
         guard case .order(let order, let reasons) = openOrder(of: evidence.customerUserIDs, fits) else { return nil }

@@ -1,33 +1,53 @@
 import Encoding
 package import Foundation
 
-/// The message that travels over AMQP: a receipt's id and the attempt that it belongs to, never the payload.
+/// The message that travels over AMQP: the id of a receipt or of a notification and the attempt that it belongs to,
+/// never the payload.
 ///
-/// ASCII, at most 64 bytes: `receipt <uuid> <attempt>`. The first word is the kind.
+/// ASCII, at most 69 bytes: `receipt <uuid> <attempt>` or `notification <uuid> <attempt>`.
 package struct Pointer: Sendable, Equatable {
-    package static let bytesMax = 64
+    /// The kind of thing that the message points at. The raw value is the first word of the message.
+    package enum Kind: String, Sendable, CaseIterable {
+        case receipt, notification
+    }
 
-    package let receiptID: UUID
+    package static let bytesMax = 69
+
+    package let kind: Kind
+    /// Of the receipt, or of the notification.
+    package let id: UUID
     /// The row's attempt number when the message was published. A worker ignores a message whose number is not the
     /// row's.
     package let attempt: Int
 
     package init(receiptID: UUID, attempt: Int) {
-        self.receiptID = receiptID
+        self.init(kind: .receipt, id: receiptID, attempt: attempt)
+    }
+
+    package init(notificationID: UUID, attempt: Int) {
+        self.init(kind: .notification, id: notificationID, attempt: attempt)
+    }
+
+    private init(kind: Kind, id: UUID, attempt: Int) {
+        self.kind = kind
+        self.id = id
         self.attempt = attempt
     }
 
-    package var text: String { "receipt \(receiptID.text) \(attempt)" }
+    /// Nil: the message points at a notification.
+    package var receiptID: UUID? { kind == .receipt ? id : nil }
+
+    package var text: String { "\(kind.rawValue) \(id.text) \(attempt)" }
 
     /// Nil for anything that is not exactly such a text: a dead letter.
     package init?(_ bytes: [UInt8]) {
         guard bytes.count <= Self.bytesMax else { return nil }
         let words = bytes.split(separator: UInt8(ascii: " "), omittingEmptySubsequences: false)
-        guard words.count == 3, words[0].elementsEqual("receipt".utf8), let receiptID = UUID(text: words[1]),
-            let attempt = Int(String(decoding: words[2], as: UTF8.self)), attempt >= 0,
+        guard words.count == 3, let kind = Kind.allCases.first(where: { words[0].elementsEqual($0.rawValue.utf8) }),
+            let id = UUID(text: words[1]), let attempt = Int(String(decoding: words[2], as: UTF8.self)), attempt >= 0,
             // One pointer has one text: "+1" and "01" are not what we publish.
             words[2].elementsEqual(String(attempt).utf8)
         else { return nil }
-        self.init(receiptID: receiptID, attempt: attempt)
+        self.init(kind: kind, id: id, attempt: attempt)
     }
 }

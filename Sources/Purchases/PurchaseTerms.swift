@@ -1,8 +1,8 @@
 package import Encoding
 import Foundation
 
-/// What Apple says of a purchase's price, offer and sharing, and when its period ends: for events, answers and lists. From
-/// the facts that are stored; what Apple does not say is nil.
+/// What Apple says of a purchase's price, offer and sharing, and when its period ends: for events, answers and lists.
+/// From the facts that are stored; what Apple does not say is nil.
 package struct PurchaseTerms: Sendable, Equatable, Decodable {
     /// 1.99 USD is 1990.
     package var price: Int?

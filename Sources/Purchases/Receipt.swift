@@ -82,6 +82,9 @@ package enum Lane: String, Sendable, CaseIterable {
     /// if Apple has to be asked about others, the receipt goes on to Apple's queue. So in neither queue a fresh
     /// purchase waits behind users who only show their past purchases again.
     case bulk
+    /// The lane of Apple's notifications, and of receipts that nobody posted. So a flood of renewals never delays the
+    /// purchase of a user who waits.
+    case unposted
 
     /// A receipt of at least this many bytes of base64 is big: it lists some forty purchases. A purchase that was just
     /// made usually comes with few others.
@@ -94,15 +97,29 @@ package enum Lane: String, Sendable, CaseIterable {
         }
     }
 
+    /// Whether a worker may ask Apple about a receipt from this lane. From the others a receipt moves to Apple's lane
+    /// first.
+    package var asksApple: Bool { self == .apple || self == .unposted }
+
     /// How long after a publish the scheduler publishes the id of a row without a verdict again. Longer than the
     /// longest call.
     package var rescueDelay: Duration {
         switch self {
         case .local: .seconds(10)
         // Receipts wait longer here if many come at once, and each repeated message delays the other messages.
-        case .apple, .bulk: .seconds(60)
+        case .apple, .bulk, .unposted: .seconds(60)
         }
     }
+}
+
+/// The source of a receipt. The raw value is the word in SQL.
+package enum ReceiptSource: String, Sendable, CaseIterable {
+    /// A user, or the app's backend.
+    case post
+    /// Apple, by itself.
+    case notification
+    /// This server asked Apple.
+    case sweep
 }
 
 /// One submission: who says what, with which proof.
@@ -138,6 +155,9 @@ package struct Submission: Sendable, Equatable {
     /// Whether the user posts so many receipts at once that this one takes turns with other users' receipts. Then
     /// ingest publishes no message when it stores the receipt; the scheduler does, in turn.
     package var waitsForTurn = false
+    package private(set) var source = ReceiptSource.post
+    /// Of a submission that nobody posted: Apple's customer, where Apple says it.
+    package private(set) var customerID: String?
     /// The id of the receipt, computed from its proof and user: one proof of one user is one row, whatever else the
     /// post says. No read is needed to find the row again (S1-2, P5).
     package let receiptID: UUID
@@ -166,5 +186,46 @@ package struct Submission: Sendable, Equatable {
             parts += [transactionID ?? "", originalTransactionID ?? "", isVouched ? "vouched" : ""]
         }
         receiptID = DerivedID.make(parts)
+    }
+
+    /// A purchase that nobody posted. Its id follows from the transaction alone, so that whatever tells of the
+    /// purchase, however often, makes one receipt.
+    ///
+    /// - Parameter jws: the transaction as Apple signed it.
+    package init(unposted transaction: Transaction, jws: String, of appID: String, source: ReceiptSource) {
+        self.init(
+            appID: appID, proof: .signedTransaction(jws), transactionID: transaction.id,
+            originalTransactionID: transaction.originalID, source: source,
+            receiptID: DerivedID.make([appID, "unposted", transaction.environment, transaction.id]))
+        customerID = transaction.customerID
+    }
+
+    /// An app receipt that nobody posted.
+    ///
+    /// - Parameter hintedID: the chain that it is probably about. Nobody has signed it: it only says when the receipt
+    ///   is judged again.
+    package init(unposted base64: String, hintedID: String?, of appID: String, source: ReceiptSource) {
+        self.init(
+            appID: appID, proof: .receipt(base64), originalTransactionID: hintedID, source: source,
+            receiptID: DerivedID.make([appID, "unposted", "receipt", base64]))
+    }
+
+    private init(
+        appID: String, proof: Proof, transactionID: String? = nil, originalTransactionID: String? = nil,
+        source: ReceiptSource, receiptID: UUID
+    ) {
+        self.appID = appID
+        userID = nil
+        orderID = nil
+        self.proof = proof
+        self.transactionID = transactionID
+        self.originalTransactionID = originalTransactionID
+        isVouched = false
+        details = "{}"
+        target = nil
+        declared = nil
+        lane = .unposted
+        self.source = source
+        self.receiptID = receiptID
     }
 }

@@ -138,16 +138,23 @@ package struct ReceiptPlan: Sendable, Equatable {
             // A period is granted by its billing event, or it could be granted twice.
             !stored.isPeriod || stored.webOrderLineItemID != nil
         else { return nil }
-        return judge.judge(stored)
+        let known = judge.judge(stored)
+        return known.decision.gives && stored.endsByReceipt ? nil : known
     }
 }
 
 extension Transaction {
     /// The transaction as a receipt lists it, to be stored: without the signing date, so that it never counts as
-    /// Apple's answer of today.
+    /// Apple's answer of today. An end keeps its own date, because an end of any source counts until a later word of
+    /// Apple's.
     package var snapshot: Transaction {
+        guard revokedAt == nil else { return self }
         var transaction = self
         transaction.signedAt = nil
         return transaction
     }
+
+    /// Whether a receipt told its end: then the signing date is the receipt's, and no answer of Apple's about it. A
+    /// purchase that is given all the same, such as a period that an upgrade ended, may be refunded by now.
+    package var endsByReceipt: Bool { revokedAt != nil && reason == nil }
 }

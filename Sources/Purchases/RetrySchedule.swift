@@ -47,6 +47,16 @@ package struct RetrySchedule: Sendable, Equatable {
     /// How long a retry queue holds a message.
     package func delay(ofRetryQueue index: Int) -> Duration { Self.retryDelays[index] * scale }
 
+    /// How long until a row is due that no message leads to.
+    ///
+    /// - Parameter random: as in ``wait(afterAttempts:random:)``.
+    package func delay(afterAttempts attempts: Int, random: Double) -> Duration {
+        switch wait(afterAttempts: attempts, random: random) {
+        case .retryQueue(let index): delay(ofRetryQueue: index)
+        case .row(let wait): wait
+        }
+    }
+
     /// How long until the row is due: a rescue delay after the retry queue gives the message back, or the wait itself.
     package func dueIn(_ wait: Wait, lane: Lane) -> Duration {
         switch wait {

@@ -52,6 +52,14 @@ extension Transaction {
     /// How long before or after a purchase's end, in seconds, another product was bought at most that took its place.
     package static let successorWithin = 60.0
 
+    /// The transaction without its end, which Apple has undone since.
+    var standing: Transaction {
+        var transaction = self
+        transaction.revokedAt = nil
+        transaction.revocation = Revocation()
+        return transaction
+    }
+
     /// Whether nothing of the purchase is left to give.
     package var isTakenBack: Bool { ending == .refunded || ending == .withdrawn }
 

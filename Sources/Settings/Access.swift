@@ -6,7 +6,7 @@ package enum Scope: String, Sendable, CaseIterable {
     case intake
     /// Vouch for users: with this scope a bare transaction id counts as possession.
     case claim
-    /// Read the feed of events.
+    /// Read the feed of events, store users' consents, and report consumption.
     case events
     /// Make one account part of another, for ever: everything of the first then belongs to the second.
     case merge

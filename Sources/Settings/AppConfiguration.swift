@@ -31,6 +31,12 @@ package struct AppConfiguration: Sendable {
         package var customMirror: Mirror { Mirror(self, children: ["description": description]) }
     }
 
+    /// The app's settings for Apple's notifications.
+    package struct Notifications: Sendable, Equatable {
+        /// The URL to which each notification is sent on, as Apple sent it. Nil: none.
+        package var forwardTo: URL?
+    }
+
     /// How orders are taken.
     package struct Orders: Sendable {
         /// How long an order's promise holds: a purchase made later gets what is sold then.
@@ -58,6 +64,7 @@ package struct AppConfiguration: Sendable {
     package let ocsp: OCSPMode
     package let serverAPI: ServerAPI?
     package let verifyReceipt: VerifyReceipt?
+    package let notifications: Notifications
     /// A hash over everything that decides about receipts; if it changes, held rows become due.
     package let hash: Data
 
@@ -71,15 +78,18 @@ package struct AppConfiguration: Sendable {
         let identity = try readIdentity(&reader)
         let grantFrom = try reader.date("grantFrom")
         let provisional = try readProvisional(&reader)
+        let sold = try readProducts(&reader, hasProvisional: provisional != nil)
         var policy = AppPolicy(
-            id: id, grantFrom: grantFrom ?? .distantPast, provisional: provisional,
-            products: try readProducts(&reader, hasProvisional: provisional != nil))
+            id: id, grantFrom: grantFrom ?? .distantPast, provisional: provisional, products: sold.products)
+        policy.terms = sold.terms
+        policy.subscriptions = try readSubscriptions(&reader)
         policy.mode = try reader.word("mode") ?? .live
         policy.sandboxPurchases = try reader.word("sandboxPurchases") ?? .testers
         policy.confirmWithApple = try reader.word("confirmWithApple") ?? .stale
         policy.transfer = try reader.word("transfer") ?? .keep
         policy.shared = try reader.word("shared") ?? .entitlement
         policy.recordsNameUsers = try reader.boolean("recordsNameUsers") ?? true
+        policy.refunds = try RefundPolicy.read(&reader)
         // In shadow nothing is given, on trust least of all, and no purchase moves to another user.
         if policy.mode == .shadow { (policy.provisional, policy.transfer) = (nil, .keep) }
         try readTesters(&reader, into: &policy)
@@ -105,6 +115,7 @@ package struct AppConfiguration: Sendable {
         let verifyReceipt = try reader.section("verifyReceipt").map { section throws(ConfigurationError) in
             try readVerifyReceipt(section, directory: directory)
         }
+        let notifications = try reader.section("notifications").map(readNotifications) ?? Notifications()
         policy.legacyReceipts = try readLegacyReceipts(
             &reader, hasServerAPI: serverAPI != nil, hasVerifyReceipt: verifyReceipt != nil)
         try readAppleUpdates(&reader, hasServerAPI: serverAPI != nil, finishHeld: finishHeld, into: &policy)
@@ -116,7 +127,7 @@ package struct AppConfiguration: Sendable {
             id: id, identity: identity, policy: policy, hasGrantFrom: grantFrom != nil, finishHeld: finishHeld,
             ownerHint: ownerHint, orders: orders, accountTokens: accountTokens, rootCertificates: roots, ocsp: ocsp,
             serverAPI: serverAPI,
-            verifyReceipt: verifyReceipt,
+            verifyReceipt: verifyReceipt, notifications: notifications,
             hash: digest(identity, policy, finishHeld, roots, ocsp, serverAPI, verifyReceipt))
     }
 
@@ -143,6 +154,13 @@ package struct AppConfiguration: Sendable {
         if policy.mode != .live { hash.update(data: Data("mode \(policy.mode)".utf8)) }
         if policy.transfer != .keep { hash.update(data: Data("transfer \(policy.transfer)".utf8)) }
         if policy.shared != .entitlement { hash.update(data: Data("shared \(policy.shared)".utf8)) }
+        if policy.subscriptions.goods != .everyPeriod {
+            hash.update(data: Data("goods \(policy.subscriptions.goods)".utf8))
+        }
+        // These terms decide about no receipt, but the catalogue that is kept for a hash has them.
+        for (product, terms) in policy.terms.sorted(by: { $0.key < $1.key }) {
+            hash.update(data: Data("terms \(product) \(terms.text ?? "")".utf8))
+        }
         if !policy.recordsNameUsers { hash.update(data: Data("records".utf8)) }
         // The hash changes with this setting, because what is held may be finished now.
         if policy.finishAtApple != .never { hash.update(data: Data("finish \(policy.finishAtApple)".utf8)) }
@@ -190,13 +208,16 @@ package struct AppConfiguration: Sendable {
 
     private static func readProducts(
         _ reader: inout ConfigurationReader, hasProvisional: Bool
-    ) throws(ConfigurationError) -> [AppPolicy.Product] {
+    ) throws(ConfigurationError) -> (products: [AppPolicy.Product], terms: [String: EntitlementTerms]) {
         var products: [AppPolicy.Product] = []
+        var terms: [String: EntitlementTerms] = [:]
         for section in try reader.sections("products") ?? [] {
             var product = section
             let id = try product.requiredText("id")
             guard !products.contains(where: { $0.id == id }) else { throw product.error("id", "is used twice") }
             let kind = try product.kind("type")
+            let said = try product.terms(of: kind)
+            if said != EntitlementTerms() { terms[id] = said }
             let goods = try product.goods("goods")
             let isProvisional = try product.boolean("provisional") ?? false
             guard !isProvisional || hasProvisional else {
@@ -205,7 +226,25 @@ package struct AppConfiguration: Sendable {
             try product.finish()
             products.append(AppPolicy.Product(id: id, kind: kind, goods: goods, isProvisional: isProvisional))
         }
-        return products
+        return (products, terms)
+    }
+
+    /// Reads what subscriptions give.
+    private static func readSubscriptions(
+        _ reader: inout ConfigurationReader
+    ) throws(ConfigurationError) -> SubscriptionPolicy {
+        var policy = SubscriptionPolicy()
+        guard var section = try reader.section("subscriptions") else { return policy }
+        if let word: Entitling = try section.word("grace") { policy.graceEntitles = word == .entitled }
+        if let word: Entitling = try section.word("retry") { policy.retryEntitles = word == .entitled }
+        policy.goods = try section.word("goods") ?? .everyPeriod
+        try section.finish()
+        return policy
+    }
+
+    /// Whether a state of a subscription lets the user use it.
+    private enum Entitling: String, CaseIterable {
+        case entitled, not
     }
 
     /// Reads the limits of what is given on trust. The risk is in money, so both limits must be written.
@@ -347,6 +386,21 @@ package struct AppConfiguration: Sendable {
         return value
     }
 
+    private static func readNotifications(
+        _ section: ConfigurationReader
+    ) throws(ConfigurationError) -> Notifications {
+        var reader = section
+        var notifications = Notifications()
+        if let text = try reader.url("forwardTo"), let url = URL(string: text) {
+            guard url.scheme == "https" || ["127.0.0.1", "[::1]", "::1", "localhost"].contains(url.host()) else {
+                throw reader.error("forwardTo", "must be an https address, or one of this machine")
+            }
+            notifications.forwardTo = url
+        }
+        try reader.finish()
+        return notifications
+    }
+
     private static func readVerifyReceipt(
         _ section: ConfigurationReader, directory: URL
     ) throws(ConfigurationError) -> VerifyReceipt {
@@ -356,6 +410,21 @@ package struct AppConfiguration: Sendable {
             productionURL: try reader.url("productionUrl"), sandboxURL: try reader.url("sandboxUrl"))
         try reader.finish()
         return value
+    }
+}
+
+extension AppConfiguration {
+    /// The roots that the app believes: Apple's, and those of its `rootCertificates`.
+    ///
+    /// - Throws: for bytes that hold no certificate, which reading the file has excluded.
+    package var anchors: TrustAnchors {
+        get throws(ConfigurationError) {
+            do {
+                return try TrustAnchors(rootCertificates: rootCertificates)
+            } catch {
+                throw ConfigurationError(key: "\(id).rootCertificates", problem: "holds no certificate")
+            }
+        }
     }
 }
 

@@ -60,6 +60,7 @@ package enum CatalogueFile {
         var reader = section
         let id = try reader.name("id")
         let kind = try reader.kind("type")
+        let terms = try reader.terms(of: kind)
         var items: [Catalogue.Item] = []
         for section in try reader.sections("items") ?? [] {
             var item = section
@@ -80,7 +81,7 @@ package enum CatalogueFile {
         if let defaultItem, !items.contains(where: { $0.id == defaultItem }) {
             throw reader.error("default", "names no item of this product")
         }
-        return Catalogue.Product(id: id, kind: kind, defaultItem: defaultItem, items: items)
+        return Catalogue.Product(id: id, kind: kind, defaultItem: defaultItem, items: items, terms: terms)
     }
 
     private static func readItem(
@@ -159,11 +160,13 @@ package enum CatalogueFile {
     }
 
     private static func json(_ product: Catalogue.Product) -> JSONValue {
-        .object([
-            .init("id", .string(product.id)), .init("type", .string(product.kind.settingName)),
-            .init("default", .string(product.defaultItem ?? "none")),
-            .init("items", .array(product.items.values.sorted { $0.id < $1.id }.map(json))),
-        ])
+        .object(
+            [.init("id", .string(product.id)), .init("type", .string(product.kind.settingName))]
+                + product.terms.members
+                + [
+                    .init("default", .string(product.defaultItem ?? "none")),
+                    .init("items", .array(product.items.values.sorted { $0.id < $1.id }.map(json))),
+                ])
     }
 
     private static func json(_ item: Catalogue.Item) -> JSONValue {
@@ -211,6 +214,17 @@ extension JSONValue {
     }
 }
 
+extension EntitlementTerms {
+    /// The members of a catalogue's product; none that it does not say.
+    package var members: [JSONValue.Member] {
+        var members: [JSONValue.Member] = []
+        if let group { members.append(.init("group", .string(group))) }
+        if let level { members.append(.init("level", .integer(level))) }
+        if let duration { members.append(.init("duration", .string(duration.description))) }
+        return members
+    }
+}
+
 extension Transaction.Kind {
     /// As the configuration and the catalogue write it.
     package var settingName: String {
@@ -231,6 +245,29 @@ extension ConfigurationReader {
             throw error(key, "must be one of \(names.joined(separator: ", "))")
         }
         return kind
+    }
+
+    /// The terms of a product for entitlements: `group` and `level` of a subscription, `duration` of a non-renewing
+    /// purchase.
+    mutating func terms(of kind: Transaction.Kind) throws(ConfigurationError) -> EntitlementTerms {
+        var terms = EntitlementTerms()
+        if try text("group") != nil { terms.group = try name("group") }
+        terms.level = try integer("level", in: 1...1000)
+        if let text = try text("duration") {
+            guard let duration = CalendarPeriod(text) else {
+                throw error("duration", "must be a period such as P30D, P1M or P1Y")
+            }
+            terms.duration = duration
+        }
+        for (key, isSaid) in [("group", terms.group != nil), ("level", terms.level != nil)]
+        where isSaid && kind != .autoRenewable {
+            throw error(key, "is of an autoRenewable product alone")
+        }
+        guard terms.duration == nil || kind == .nonRenewing else {
+            throw error("duration", "is of a nonRenewing product alone")
+        }
+        guard terms.level == nil || terms.group != nil else { throw error("group", "is missing beside level") }
+        return terms
     }
 
     /// A name that the operator chooses and that travels in requests: short and printable.

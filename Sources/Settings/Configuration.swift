@@ -18,6 +18,8 @@ package struct Configuration: Sendable {
     package let placeholders: PlaceholderUsers
     /// How many days payloads stay at least (`retention.payloads`).
     package let payloadDays: Int
+    /// How many days payloads of ended notifications stay (`retention.notifications`).
+    package let notificationDays: Int
     /// Every file that it names.
     package let files: [NamedFile]
     /// Whether a secret stands in the file itself.
@@ -81,7 +83,7 @@ package struct Configuration: Sendable {
         let gatewayJWT = try reader.section("gatewayJwt").map { section throws(ConfigurationError) in
             try GatewayJWTConfiguration.read(section, directory: directory, apps: appIDs)
         }
-        let payloadDays = try readRetention(&reader)
+        let (payloadDays, notificationDays) = try readRetention(&reader)
         let userLimits = try UserLimits.read(&reader)
         try reader.finish()
         var hash = SHA256()
@@ -91,7 +93,8 @@ package struct Configuration: Sendable {
         if let userKeys { hash.update(data: Data(userKeys.description.utf8)) }
         return Configuration(
             apps: apps, appIDs: appIDs, access: access, gatewayJWT: gatewayJWT, userLimits: userLimits,
-            userKeys: userKeys, placeholders: placeholders, payloadDays: payloadDays, files: reader.files.named,
+            userKeys: userKeys, placeholders: placeholders, payloadDays: payloadDays,
+            notificationDays: notificationDays, files: reader.files.named,
             holdsSecret: reader.files.holdsSecret,
             hash: hash.finalize().hexadecimal)
     }
@@ -128,13 +131,19 @@ package struct Configuration: Sendable {
         return (keys, placeholders)
     }
 
-    private static func readRetention(_ reader: inout ConfigurationReader) throws(ConfigurationError) -> Int {
-        guard var section = try reader.section("retention") else { return 90 }
+    private static func readRetention(
+        _ reader: inout ConfigurationReader
+    ) throws(ConfigurationError) -> (payloads: Int, notifications: Int) {
+        guard var section = try reader.section("retention") else { return (90, 180) }
         let payloads = try section.duration("payloads") ?? .seconds(90 * 86_400)
+        let notifications = try section.duration("notifications") ?? .seconds(180 * 86_400)
         try section.finish()
         // Payloads are dropped by day, so only whole days are possible.
-        guard payloads.components.seconds % 86_400 == 0, (1...3650).contains(payloads.components.seconds / 86_400)
-        else { throw section.error("payloads", "must be whole days from 1d to 3650d") }
-        return Int(payloads.components.seconds / 86_400)
+        func days(_ key: String, _ duration: Duration) throws(ConfigurationError) -> Int {
+            guard duration.components.seconds % 86_400 == 0, (1...3650).contains(duration.components.seconds / 86_400)
+            else { throw section.error(key, "must be whole days from 1d to 3650d") }
+            return Int(duration.components.seconds / 86_400)
+        }
+        return (try days("payloads", payloads), try days("notifications", notifications))
     }
 }

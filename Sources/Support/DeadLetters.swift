@@ -12,6 +12,7 @@ package struct DeadLetter: Sendable {
     /// them may be the cause.
     package enum Line: Sendable, Equatable {
         case receipt(ReceiptStanding)
+        case notification(NotificationStanding)
         /// A pointer at a row that does not exist here.
         case unknown(UUID)
         /// No pointer of ours; its text, cut and printable.
@@ -27,13 +28,30 @@ package struct DeadLetter: Sendable {
         lines.compactMap { if case .receipt(let standing) = $0, !standing.state.isEnded { standing } else { nil } }
     }
 
+    /// The notifications that the message points at and that have not ended.
+    package var openNotifications: [NotificationStanding] {
+        lines.compactMap {
+            if case .notification(let standing) = $0, standing.state != .ended { standing } else { nil }
+        }
+    }
+
     /// Whether the message holds only pointers at existing rows.
     package var isReadable: Bool {
-        lines.allSatisfy { if case .receipt = $0 { true } else { false } }
+        lines.allSatisfy {
+            switch $0 {
+            case .receipt, .notification: true
+            case .unknown, .unreadable: false
+            }
+        }
+    }
+
+    fileprivate var pointers: [(pointer: Pointer, lane: Lane)] {
+        open.map { (Pointer(receiptID: $0.receiptID, attempt: $0.attempt), $0.lane) }
+            + openNotifications.map { (Pointer(notificationID: $0.id, attempt: $0.attempt), .unposted) }
     }
 }
 
-/// The dead letters, for a command that shows them or publishes their receipts' ids again.
+/// The dead letters, for a command that shows them or publishes the ids of their receipts and notifications again.
 ///
 /// The row is the truth. So a replay publishes a pointer with the row's present attempt, to the queue of the row's
 /// lane. The dead letter itself is removed only after the broker has confirmed all its pointers. A second replay only
@@ -52,9 +70,9 @@ package struct DeadLetters: Sendable {
     }
 
     package struct Replay: Sendable, Equatable {
-        /// The number of receipts whose ids were published.
+        /// The number of receipts and notifications whose ids were published.
         package var published = 0
-        /// The number of receipts that have ended since.
+        /// The number of receipts and notifications that have ended since.
         package var ended = 0
         /// The number of messages removed although a line was unreadable or unknown.
         package var discarded = 0
@@ -89,7 +107,8 @@ package struct DeadLetters: Sendable {
         try await withLetters(count) { (letters, _) async throws(Failure) in letters }
     }
 
-    /// Publishes the ids of the open receipts of so many messages again, and removes messages that are readable.
+    /// Publishes the ids of the open receipts and notifications of so many messages again, and removes messages that
+    /// are readable.
     ///
     /// - Parameters:
     ///   - count: 1 to 65,535.
@@ -100,18 +119,20 @@ package struct DeadLetters: Sendable {
         try await withLetters(count) { (letters, consumer) async throws(Failure) in
             var replay = Replay()
             for letter in letters {
-                for standing in letter.open {
+                for (pointer, lane) in letter.pointers {
                     do throws(RabbitMQError) {
-                        try await publisher.publish(
-                            Pointer(receiptID: standing.receiptID, attempt: standing.attempt).text,
-                            to: queues.verify(standing.lane))
+                        try await publisher.publish(pointer.text, to: queues.verify(lane))
                     } catch {
                         throw .broker(error)
                     }
                     replay.published += 1
                 }
                 replay.ended += letter.lines.count {
-                    if case .receipt(let row) = $0 { row.state.isEnded } else { false }
+                    switch $0 {
+                    case .receipt(let row): row.state.isEnded
+                    case .notification(let row): row.state == .ended
+                    case .unknown, .unreadable: false
+                    }
                 }
                 if letter.isReadable || discards { consumer.acknowledge([letter.delivery]) }
                 if !letter.isReadable { if discards { replay.discarded += 1 } else { replay.kept += 1 } }
@@ -178,19 +199,28 @@ package struct DeadLetters: Sendable {
         let bodies: [[[UInt8]]] = deliveries.map { delivery in
             delivery.body.split(separator: UInt8(ascii: "\n"), omittingEmptySubsequences: false).map(Array.init)
         }
-        let ids = Set(bodies.joined().compactMap { Pointer($0)?.receiptID })
-        let rows: [ReceiptStanding]
+        let pointers = bodies.joined().compactMap { Pointer($0) }
+        let (receiptIDs, notificationIDs) = (
+            Set(pointers.compactMap(\.receiptID)), Set(pointers.filter { $0.kind == .notification }.map(\.id))
+        )
+        let receipts: [ReceiptStanding]
+        let notifications: [NotificationStanding]
         do throws(PostgresError) {
-            rows = ids.isEmpty ? [] : try await database.run(Statements.standings, Array(ids))
+            receipts = receiptIDs.isEmpty ? [] : try await database.run(Statements.standings, Array(receiptIDs))
+            notifications =
+                notificationIDs.isEmpty
+                ? [] : try await database.run(Statements.notificationStandings, Array(notificationIDs))
         } catch {
             throw .database(error)
         }
-        let standings = Dictionary(rows.map { ($0.receiptID, $0) }, uniquingKeysWith: { first, _ in first })
+        var standings = Dictionary(
+            receipts.map { ($0.receiptID, DeadLetter.Line.receipt($0)) }, uniquingKeysWith: { first, _ in first })
+        for row in notifications { standings[row.id] = .notification(row) }
         return zip(deliveries, bodies).map { delivery, lines in
             DeadLetter(
                 lines: lines.map { line in
                     guard let pointer = Pointer(line) else { return .unreadable(Self.printable(line)) }
-                    return standings[pointer.receiptID].map(DeadLetter.Line.receipt) ?? .unknown(pointer.receiptID)
+                    return standings[pointer.id] ?? .unknown(pointer.id)
                 },
                 death: delivery.death, delivery: delivery)
         }

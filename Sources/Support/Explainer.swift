@@ -43,8 +43,9 @@ package struct Explainer: Sendable {
             subject = purchase
         }
         guard let found = try await find(subject, for: reader),
-            let rows = try await database.run(Statements.readTimeline, found).first
+            var rows = try await database.run(Statements.readTimeline, found).first
         else { return nil }
+        rows.hearing = try await database.run(Statements.readTimelineHearing, found).first ?? rows.hearing
         let audience: Audience
         switch reader {
         case .people, .support: audience = .support(try await reveal(rows.users, of: found.appID))

@@ -57,6 +57,24 @@ package struct Repairs: Sendable {
             Statements.countRejected, Statements.Rejudging(appID: appID, reason: reason, since: since, limit: 0))
     }
 
+    /// Makes held and parked notifications due. Returns the number.
+    package func rejudgeNotifications(_ appID: String?, type: String?) async throws(PostgresError) -> Int {
+        let rejudging = Statements.NotificationRejudging(appID: appID, type: type, limit: Self.batchRows)
+        let count = try await repeated { () throws(PostgresError) in
+            try await database.run(Statements.rejudgeNotifications, rejudging).count
+        }
+        try await audit("notifications.rejudge", ["app": appID, "type": type], count: count, of: "notifications")
+        return count
+    }
+
+    /// The held and parked notifications by app, type and reason.
+    package func heldNotifications(
+        _ appID: String?, type: String?
+    ) async throws(PostgresError) -> [Statements.HeldNotifications] {
+        try await database.run(
+            Statements.heldNotifications, Statements.NotificationRejudging(appID: appID, type: type, limit: 1000))
+    }
+
     /// Pauses the app: until `resume` workers judge none of its receipts; ingest stores new ones.
     package func pause(_ appID: String) async throws(PostgresError) {
         _ = try await database.run(Statements.halt, Halt.pause(appID))
@@ -129,9 +147,11 @@ package struct Repairs: Sendable {
         }
     }
 
-    private func audit(_ action: String, _ details: [String: String?], count: Int) async throws(PostgresError) {
+    private func audit(
+        _ action: String, _ details: [String: String?], count: Int, of rows: String = "receipts"
+    ) async throws(PostgresError) {
         var texts = details.compactMapValues { $0 }
-        texts["receipts"] = String(count)
+        texts[rows] = String(count)
         // Encoding a dictionary of strings cannot fail.
         let json = (try? JSONEncoder().encode(texts)).map { String(decoding: $0, as: UTF8.self) } ?? "{}"
         try await database.run(

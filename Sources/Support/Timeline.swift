@@ -177,7 +177,8 @@ extension TimelineRows {
         Set(
             receipts.compactMap(\.userId) + grants.map(\.userId) + orders.map(\.userId) + ownerships.map(\.userId)
                 + doubleCharges.map(\.userId) + reports.compactMap(\.userId) + imported.map(\.userId)
-        ).union(commands.compactMap(\.receiver))
+        ).union(commands.compactMap(\.receiver)).union(hearing.revocations.map(\.userId))
+            .union(hearing.subscriptions.compactMap(\.userId))
     }
 
     /// All rows for support. For a player: the player's own receipts, orders and grants, and Apple's data on purchases
@@ -199,12 +200,16 @@ extension TimelineRows {
         let owned = Set(grants.map(\.transactionId) + imported.map(\.transactionId))
         let shown = owned.union(
             outcomes.filter { $0.reason != Reason.possessionMissing.rawValue }.map(\.transactionId))
-        return TimelineRows(
+        var visible = TimelineRows(
             now: now, receipts: receipts, outcomes: outcomes, attempts: [],
             transactions: transactions.filter { shown.contains($0.transactionId) }, grants: grants,
             trusts: trusts.filter { owned.contains($0.transactionId) }, events: [], orders: orders, appleUpdates: [],
             commands: [], halts: [], ownerships: ownerships.filter { audience.isReader($0.userId) },
             doubleCharges: doubleCharges.filter { audience.isReader($0.userId) },
             reports: reports.filter { $0.userId.map(audience.isReader) ?? false }, imported: imported)
+        visible.hearing.revocations = hearing.revocations.filter { audience.isReader($0.userId) }
+        visible.hearing.refundRequests = hearing.refundRequests.filter { owned.contains($0.transactionId) }
+        visible.hearing.subscriptions = hearing.subscriptions.filter { $0.userId.map(audience.isReader) ?? false }
+        return visible
     }
 }

@@ -16,7 +16,7 @@ struct TimelineBuilder {
         lines += rows.grants.map(grant) + rows.trusts.flatMap(trusts) + rows.events.map(event)
         lines += rows.appleUpdates.map(appleUpdate)
         lines += rows.commands.map(command) + ownerships + rows.doubleCharges.map(doubleCharge)
-        lines += rows.reports.map(report) + rows.imported.map(imported)
+        lines += rows.reports.map(report) + rows.imported.map(imported) + hearingLines
         if rows.receipts.contains(where: { !$0.state.isEnded }) { lines += rows.halts.map(halt) }
         return lines
     }
@@ -97,7 +97,7 @@ struct TimelineBuilder {
         let kind = Proof.Kind(rawValue: receipt.kind).map(Self.text) ?? receipt.kind
         // If the post names no user, its order does.
         let poster = (receipt.userId ?? owner(ofOrder: receipt.orderId)).map(name)
-        var text = "\(poster ?? "somebody") posted \(kind) as receipt \(id)"
+        var text = Self.arrival(of: kind, as: id, from: receipt.source, by: poster)
         if let named = receipt.transactionId { text += ", naming transaction \(named)" }
         let isShown = receipt.kind == Proof.Kind.signedTransaction.rawValue && receipt.purchases == 0
         let shown = isShown ? receipt.shownTransactionId : nil
@@ -112,6 +112,7 @@ struct TimelineBuilder {
             text +=
                 "; it holds \(receipt.purchases) purchases, of which \(Statements.timelinePurchasesMax) are told here"
         }
+        let source: JSONValue? = audience.isSupport ? receipt.source.map(JSONValue.string) : nil
         var posts = [
             TimelineEntry(
                 receipt.receivedAt, .posted, text,
@@ -124,6 +125,7 @@ struct TimelineBuilder {
                     ("shownTransactionId", shown.map(JSONValue.string)),
                     ("shownProductId", isShown ? receipt.shownProductId.map(JSONValue.string) : nil),
                     ("isVouched", audience.isSupport ? .bool(receipt.isVouched) : nil),
+                    ("source", source),
                     ("target", Self.parsed(receipt.target)),
                     ("said", audience.isSupport ? Self.parsed(receipt.declared) : nil),
                 ])
@@ -400,7 +402,7 @@ struct TimelineBuilder {
 
     // MARK: Words
 
-    private func name(_ user: String) -> String { audience.name(user, app: app) }
+    func name(_ user: String) -> String { audience.name(user, app: app) }
 
     private func owner(ofOrder id: String?) -> String? {
         guard let id = id.flatMap(UUID.init(uuidString:)) else { return nil }
@@ -421,7 +423,7 @@ struct TimelineBuilder {
         }
     }
 
-    private static func text(_ goods: [AppPolicy.Goods]) -> String {
+    static func text(_ goods: [AppPolicy.Goods]) -> String {
         guard !goods.isEmpty else { return "no goods" }
         return goods.map { good in
             "\(good.amount) \(good.item)" + (good.bonus.map { " (bonus \($0))" } ?? "")

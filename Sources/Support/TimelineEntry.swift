@@ -29,7 +29,20 @@ package struct TimelineEntry: Sendable {
         case givenOnTrust = "given_on_trust"
         case confirmed
         case takenBack = "taken_back"
+        /// The app's backend said how much was used.
+        case used
+        /// Apple's customer asked for a refund, and Apple asked what was used.
+        case refundAsked = "refund_asked"
+        /// Apple's question about a refund ended, answered or not.
+        case answeredApple = "answered_apple"
         case refunded
+        /// A notification of Apple's arrived.
+        case notified
+        /// A follow-up recorded that Apple took a granted purchase back, or gave it back.
+        case revoked
+        case reinstated
+        /// The app's backend was told the state of a subscription; the last state only.
+        case subscription
         /// The app's backend was told by an event.
         case told
         /// Apple was told about a decided purchase, or is still to be told.

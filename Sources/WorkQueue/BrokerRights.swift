@@ -18,7 +18,7 @@ package struct BrokerRights: Sendable, Equatable {
     ///
     /// - Parameter queues: a regular expression for what the names of the queues begin with.
     package static func all(queues: String, userPrefix: String) -> [BrokerRights] {
-        let work = #"^\#(queues)\.verify\.(local|apple|bulk)$"#
+        let work = #"^\#(queues)\.verify\.(local|apple|bulk|unposted)$"#
         let ours = #"^\#(queues)\."#
         func user(_ name: String, _ configure: String, _ write: String, _ read: String) -> BrokerRights {
             BrokerRights(user: "\(userPrefix)_\(name)", configure: configure, write: write, read: read)

@@ -4,9 +4,10 @@ package import RabbitMQ
 /// The queues, by name and arguments. All quorum queues; changed arguments mean a new name, and the rows refill it.
 ///
 /// ```
-/// verify.bulk ──┐
-/// verify.local ─┤                    ┌─ retry.5000ms … retry.600000ms, back to verify.apple when their time is up
-/// verify.apple ─┴─ worker ── again ──┘
+/// verify.unposted ─┐
+/// verify.bulk ─────┤
+/// verify.local ────┤                    ┌─ retry.5000ms … retry.600000ms, back to verify.apple when their time is up
+/// verify.apple ────┴─ worker ── again ──┘
 ///      └── undecodable, unknown, or delivered 20 times without an ack ── dead
 /// ```
 package struct Queues: Sendable, Equatable {

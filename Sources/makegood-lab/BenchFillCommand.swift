@@ -128,12 +128,12 @@ private struct Filling: Sendable {
           from i where state = 'granted' or reason = 'refunded'),
         given as (
           insert into grants (transaction_id, purchase_key, app_id, environment, user_id, customer_id, receipt_id,
-            product_id, quantity, goods, binding_source, granted_at, order_id)
+            product_id, quantity, goods, binding_source, granted_at, order_id, is_entitling)
           select transaction_id, 'Production/purchase/' || transaction_id, $4, 'Production', user_id,
             customer_id, id, 'com.example.game.coins' || n % 12, 1,
             jsonb_build_array(jsonb_build_object('item', 'coins', 'amount', 6000)),
             case when $6 then 'order_token' else 'poster' end, settled_at,
-            case when $6 then md5('order' || transaction_id)::uuid end
+            case when $6 then md5('order' || transaction_id)::uuid end, false
           from i where state = 'granted'),
         ordered as (
           insert into orders (id, app_id, user_id, product_id, item, environment, goods, target, debounce_key, placed_at,

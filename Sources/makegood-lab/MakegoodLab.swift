@@ -16,5 +16,7 @@ struct MakegoodLab: AsyncParsableCommand {
 struct LabBenchCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "bench", abstract: "Measure a part of the work in a database of its own.",
-        subcommands: [BenchGovernorCommand.self, BenchSettleCommand.self, BenchFillCommand.self])
+        subcommands: [
+            BenchGovernorCommand.self, BenchSettleCommand.self, BenchFillCommand.self, BenchEntitlementsCommand.self,
+        ])
 }

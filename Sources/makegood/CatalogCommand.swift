@@ -95,7 +95,10 @@ struct CatalogCommand: AsyncParsableCommand {
             print(applied.revision.map { "revision \($0)" } ?? "no catalogue applied: the configuration's products")
             for product in catalogue.products.values.sorted(by: { $0.id < $1.id }) {
                 let origin = applied.products[product.id] == nil ? ", of the configuration" : ""
-                print("\(product.id): \(product.kind.settingName), default \(product.defaultItem ?? "none")\(origin)")
+                let terms = product.terms.text.map { ", \($0)" } ?? ""
+                print(
+                    "\(product.id): \(product.kind.settingName)\(terms), default \(product.defaultItem ?? "none")\(origin)"
+                )
                 for item in product.items.values.sorted(by: { $0.id < $1.id }) {
                     print("  \(item.id)\(item.limits.areNone ? "" : ": \(item.limits.text)")")
                     for version in item.versions {

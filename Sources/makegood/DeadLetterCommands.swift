@@ -10,7 +10,7 @@ import Support
 extension QueueCommand {
     struct Dead: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Show the dead letters: what each says, how it died, where its receipts stand.",
+            abstract: "Show the dead letters: what each says, how it died, where its receipts and notifications stand.",
             discussion: """
                 They stay where they are. As who may read the queue (`makegood_deploy`, of `makegood roles \
                 --rabbitmq`); at the database the rights of support are enough.
@@ -36,10 +36,10 @@ extension QueueCommand {
 
     struct Replay: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
-            abstract: "Publish the receipts of dead letters again, and remove those letters.",
+            abstract: "Publish the receipts and notifications of dead letters again, and remove those letters.",
             discussion: """
                 The row is the truth: what is published is its pointer as it stands now, and what has ended since is \
-                left alone. Letters that nobody can read, or that point at no receipt of this database, stay unless \
+                left alone. Letters that nobody can read, or that point at no row of this database, stay unless \
                 --discard is given. Receipts come again by their due times without this command; it saves the wait. \
                 As who may read the queue and publish (`makegood_deploy`). Safe to repeat. Audited.
                 """)
@@ -55,7 +55,7 @@ extension QueueCommand {
             let replay = try await Connections.withDeadLetters {
                 try await $0.replay(limit, discards: discard, actor: Connections.actor)
             }
-            print("\(replay.published) receipts were published again, \(replay.ended) had ended")
+            print("\(replay.published) receipts and notifications were published again, \(replay.ended) had ended")
             if replay.discarded > 0 { print("\(replay.discarded) letters nobody could read or find are gone") }
             if replay.kept > 0 {
                 print(
@@ -74,6 +74,7 @@ extension JSON {
     struct DeadLetter: Encodable {
         struct Line: Encodable {
             var receiptId: String?
+            var notificationId: String?
             var appId: String?
             var state: String?
             var reason: String?
@@ -94,6 +95,10 @@ extension JSON {
                     Line(
                         receiptId: row.receiptID.text, appId: row.appID, state: row.state.rawValue,
                         reason: row.reason, attempt: row.attempt)
+                case .notification(let row):
+                    Line(
+                        notificationId: row.id.text, appId: row.appID, state: row.state.rawValue, reason: row.reason,
+                        attempt: row.attempt)
                 case .unknown(let id): Line(receiptId: id.text)
                 case .unreadable(let text): Line(unreadable: text)
                 }
@@ -108,7 +113,10 @@ extension Support.DeadLetter.Line {
         case .receipt(let row):
             "\(row.receiptID.text) of \(row.appID): \(row.state.rawValue)"
                 + (row.reason.map { ", \($0)" } ?? "") + ", attempt \(row.attempt)"
-        case .unknown(let id): "\(id.text): no such receipt in this database"
+        case .notification(let row):
+            "\(row.id.text) \(row.type) of \(row.appID ?? "no app"): \(row.state.rawValue)"
+                + (row.reason.map { ", \($0)" } ?? "") + ", attempt \(row.attempt)"
+        case .unknown(let id): "\(id.text): no such receipt or notification in this database"
         case .unreadable(let text): "unreadable: \(text)"
         }
     }

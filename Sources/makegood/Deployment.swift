@@ -116,7 +116,7 @@ enum Deployment {
         }
         let parts = ProcessParts(
             settings: settings, shares: shares, configuration: holder, ledger: ledger, lists: lists, apps: apps,
-            workQueue: WorkQueue(publisher: publisher, queues: queues), publisher: publisher,
+            http: http, workQueue: WorkQueue(publisher: publisher, queues: queues), publisher: publisher,
             halts: Halts(ledger: ledger, logger: logger),
             catalogues: CatalogueRefresher(
                 ledger: ledger, logger: logger,
@@ -188,6 +188,7 @@ struct ProcessParts {
     /// The database for lists; only an ingest has one.
     let lists: Database?
     let apps: AppDirectory
+    let http: HTTPClient
     let workQueue: WorkQueue
     let publisher: Publisher
     let halts: Halts
@@ -222,7 +223,12 @@ struct ProcessParts {
                 Scheduler(ledger: ledger, workQueue: workQueue, apps: apps, halts: halts, logger: logger))
         }
         if roles.contains(.ingest) || roles.contains(.worker) { services.append(catalogues) }
-        if roles.contains(.worker) { services.append(worker) }
+        if roles.contains(.worker) {
+            services.append(NotificationWatch(ledger: ledger, apps: apps, halts: halts, logger: logger))
+            services.append(
+                NotificationForwarder(ledger: ledger, configuration: configuration, http: http, logger: logger))
+            services.append(worker)
+        }
         if let lists {
             services.append(
                 IntakeServer(

@@ -274,6 +274,12 @@ struct Doctor {
         var findings = await server(database)
         if schema.verdict == .ok, let ours = try? settings.loadConfiguration() {
             findings.append(await Self.agreement(of: ours, database))
+            findings += await Self.terms(of: ours, database)
+            // Only workers, support and dashboards may read the health of notifications. The doctor of another role is
+            // silent about it.
+            if let health = try? await database.run(Statements.notificationHealth) {
+                findings += Self.notifications(health, of: Set(ours.apps.keys))
+            }
         }
         await database.close()
         return findings.first?.verdict == .fail ? findings : [findings[0], schema] + findings.dropFirst()
@@ -293,6 +299,30 @@ struct Doctor {
         } catch {
             return .fail("agreement", "\(error)", "look at the log of the database, and at the role's rights")
         }
+    }
+
+    /// Checks what the catalogues in force say for entitlements. No finding where the database does not say it.
+    private static func terms(of configuration: Configuration, _ database: Database) async -> [Diagnosis] {
+        let editor = CatalogueEditor(database: database, actor: Connections.actor)
+        var findings: [Diagnosis] = []
+        for app in configuration.apps.values.sorted(by: { $0.id < $1.id }) {
+            guard let applied = try? await editor.current(app.id) else { continue }
+            if let finding = terms(applied.completed(by: app.policy.catalogue), of: app.id) { findings.append(finding) }
+        }
+        return findings
+    }
+
+    /// Names each subscription without group or level, and each non-renewing product without a duration; nil: there is
+    /// none.
+    static func terms(_ catalogue: Catalogue, of app: String) -> Diagnosis? {
+        let lacking = catalogue.products.values.sorted { $0.id < $1.id }.compactMap { product in
+            product.lackingTerm.map { "\(product.id) has no \($0)" }
+        }
+        guard !lacking.isEmpty else { return nil }
+        return .warn(
+            "entitlements", "\(app): \(lacking.joined(separator: ", "))",
+            "say it with the product: without group and level no subscription outranks another, and without a duration a "
+                + "non-renewing purchase never ends")
     }
 
     private static func toDo(_ error: MigrationError) -> String {

@@ -80,6 +80,8 @@ struct InitCommand: ParsableCommand {
                 # What each product gives. A purchase of a product that is not listed is held until it is.
                 products: []
                 # - {id: \(bundleId).coins, type: consumable, goods: [{item: coins, amount: 100}]}
+                # - {id: \(bundleId).pass, type: autoRenewable, group: pass, level: 1, goods: []}
+                # - {id: \(bundleId).season, type: nonRenewing, duration: P90D, goods: []}
                 # Lets Makegood ask Apple, from App Store Connect: Users and Access, Integrations, In-App Purchase.
                 # serverApi: {issuerId: …, keyId: …, privateKeyFile: SubscriptionKey.p8}
             access:

@@ -55,6 +55,9 @@ struct LoadCommand: AsyncParsableCommand {
     @Flag(help: "The lines of --tokens are app receipts, in base64url.")
     var receipts = false
 
+    @Flag(help: "The lines of --tokens are notifications of Apple's, which name no user.")
+    var notifications = false
+
     @Flag(help: "Place orders of --product instead of posting purchases, each for a role of its own.")
     var orders = false
 
@@ -106,7 +109,12 @@ struct LoadCommand: AsyncParsableCommand {
             throw ValidationError("give --tokens, --simulator or --orders")
         }
         guard !orders || !untilGranted else { throw ValidationError("orders are placed, not granted") }
-        guard tokens != nil || !receipts else { throw ValidationError("--receipts says what --tokens are") }
+        guard tokens != nil || !receipts && !notifications else {
+            throw ValidationError("--receipts and --notifications say what --tokens are")
+        }
+        guard !notifications || !receipts && !untilGranted else {
+            throw ValidationError("notifications are neither receipts nor granted")
+        }
         guard ["Production", "Sandbox"].contains(environment) else {
             throw ValidationError("--environment must be Production or Sandbox")
         }
@@ -175,6 +183,7 @@ struct LoadCommand: AsyncParsableCommand {
 
     private var kind: LoadRequest.Kind {
         if orders { return .orders(product: product) }
+        if notifications { return .notifications }
         return receipts ? .receipts : .signedTransactions
     }
 

@@ -2,13 +2,16 @@ import Foundation
 import NIOCore
 import NIOHTTP1
 
-/// The bytes of a request that posts a receipt or places an order; only user and token differ between requests.
+/// The bytes of a request that posts a receipt or a notification, or places an order; only user and token differ
+/// between requests.
 struct LoadRequest: Sendable {
     /// The head up to the value of Content-Length.
     private let head: ByteBuffer
     /// The start of the JSON text, after which the user's number follows.
     private let beforeUser: ByteBuffer
     private let beforeToken: ByteBuffer
+    /// False for what Apple posts, which names no user.
+    private let namesUser: Bool
     private static let afterToken: StaticString = #""}"#
 
     /// The kind of the tokens.
@@ -18,13 +21,17 @@ struct LoadRequest: Sendable {
         case receipts
         /// Orders of this product: the token is the role in the game, which makes each order a different one.
         case orders(product: String)
+        /// Apple's notifications, version 2.
+        case notifications
     }
 
     init(address: LoadAddress, key: String, appId: String?, _ kind: Kind = .signedTransactions) throws {
         let path: String
+        if case .notifications = kind { namesUser = false } else { namesUser = true }
         switch kind {
         case .signedTransactions: (path, beforeToken) = ("receipts", ByteBuffer(string: #"","signedTransaction":""#))
         case .receipts: (path, beforeToken) = ("receipts", ByteBuffer(string: #"","receipt":""#))
+        case .notifications: (path, beforeToken) = ("apple/notifications", ByteBuffer(string: #"{"signedPayload":""#))
         case .orders(let product):
             let product = String(decoding: try JSONEncoder().encode(product), as: UTF8.self)
             (path, beforeToken) = ("orders", ByteBuffer(string: #"","productId":\#(product),"ext":""#))
@@ -38,14 +45,14 @@ struct LoadRequest: Sendable {
                 Content-Length:\u{20}
                 """)
         let app = try appId.map { "\"appId\":\(String(decoding: try JSONEncoder().encode($0), as: UTF8.self))," } ?? ""
-        beforeUser = ByteBuffer(string: "{\(app)\"userId\":\"load-")
+        beforeUser = ByteBuffer(string: namesUser ? "{\(app)\"userId\":\"load-" : "")
     }
 
     /// - Parameters:
     ///   - token: needs no escaping (``TokenFile`` has checked it).
     ///   - buffer: is overwritten; its memory is reused where nobody else holds it.
     func write(_ token: ByteBuffer, user: Int, into buffer: inout ByteBuffer) {
-        let user = String(user)
+        let user = namesUser ? String(user) : ""
         let length =
             beforeUser.readableBytes + user.utf8.count + beforeToken.readableBytes + token.readableBytes
             + Self.afterToken.utf8CodeUnitCount

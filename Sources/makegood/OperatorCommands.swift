@@ -256,7 +256,9 @@ struct QueueCommand: AsyncParsableCommand {
 struct SupportCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "support", abstract: "Repair what went wrong for players.",
-        subcommands: [Waiting.self, Give.self, Rejudge.self, Own.self, Reports.self, Handled.self])
+        subcommands: [
+            Waiting.self, Give.self, Rejudge.self, Own.self, Reports.self, Handled.self, RefundRequestCommand.self,
+        ])
 
     struct Own: AsyncParsableCommand {
         static let configuration = CommandConfiguration(

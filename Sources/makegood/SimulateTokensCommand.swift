@@ -41,6 +41,9 @@ struct SimulateTokensCommand: AsyncParsableCommand {
             "UUIDs, one a line: the appAccountToken of each purchase in turn.", valueName: "file"))
     var accountTokens: String?
 
+    @Flag(help: "Sell subscriptions, and write a notification about each sale instead of its signed transaction.")
+    var notifications = false
+
     func validate() throws {
         guard (1...Self.countMax).contains(count) else {
             throw ValidationError("--count must be 1 to \(Self.countMax)")
@@ -58,6 +61,7 @@ struct SimulateTokensCommand: AsyncParsableCommand {
             while written < count {
                 var request = SaleRequest(app: app, productId: product, environment: environment)
                 request.receipts = false
+                if notifications { request.type = .autoRenewable }
                 var sales: [Sale] = []
                 if let tokens {
                     for token in tokens[written..<min(written + Self.batch, count)] {
@@ -68,7 +72,10 @@ struct SimulateTokensCommand: AsyncParsableCommand {
                     request.count = min(Self.batch, count - written)
                     sales = try await simulator.sell(request)
                 }
-                try file.write(contentsOf: Data(sales.map { "\($0.signedTransaction)\n" }.joined().utf8))
+                let lines = try sales.map { sale in
+                    try notifications ? notification(of: sale, simulator) : sale.signedTransaction
+                }
+                try file.write(contentsOf: Data(lines.map { $0 + "\n" }.joined().utf8))
                 written += sales.count
                 progress.report(written)
             }
@@ -76,6 +83,16 @@ struct SimulateTokensCommand: AsyncParsableCommand {
             Terminal.tell("makegood simulate tokens: \(error)")
             throw ExitCode.failure
         }
+    }
+
+    /// The notification that Apple would send about the sale: signed three times, with the transaction and the renewal
+    /// inside.
+    private func notification(of sale: Sale, _ simulator: AppStoreSimulator) throws -> String {
+        var request = NotificationRequest(
+            app: app, notificationType: "SUBSCRIBED", subtype: "INITIAL_BUY", transactionId: sale.purchase.transactionId
+        )
+        request.environment = environment
+        return try simulator.hold(request).signedPayload
     }
 
     private func readAccountTokens() throws(UnusableInput) -> [UUID]? {

@@ -3,8 +3,8 @@ import Foundation
 import NIOHTTP1
 import Testing
 
-/// Goal: a subscription goes through every state of its life on the store's clock (B13), each step is told with the type
-/// and subtype of AppleFacts 4.3, and all of Apple's answers agree at every moment; refunds of every kind can be
+/// Goal: a subscription goes through every state of its life on the store's clock (B13), each step is told with the
+/// type and subtype of AppleFacts 4.3, and all of Apple's answers agree at every moment; refunds of every kind can be
 /// simulated (S3-57). Method: real HTTP, the clock moved by the control API.
 @Suite struct LifeCycleTests {
     fileprivate static let day: Int64 = 86_400_000

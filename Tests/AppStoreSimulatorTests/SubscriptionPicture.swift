@@ -3,7 +3,8 @@ import Foundation
 import NIOHTTP1
 import Testing
 
-/// A subscription as all of Apple's answers show it: subscription statuses, transaction info, history and verifyReceipt.
+/// A subscription as all of Apple's answers show it: subscription statuses, transaction info, history and
+/// verifyReceipt.
 struct SubscriptionPicture {
     let status: Int
     let transaction: SignedTransaction

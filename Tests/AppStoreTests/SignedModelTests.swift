@@ -93,6 +93,41 @@ import Testing
         #expect(renewal.advancedCommerceInfo == #"{"period":"P1M"}"#)
     }
 
+    @Test func `seats and bundles are read, under the server's names and StoreKit's`() async throws {
+        let fields = #"""
+            ,"quantity":12,"additionalTransactionReason":"SEAT_ADDITION","invitationManagement":"APPLE",
+            "multiSeatInfo":{"revokedSeatQuantity":2,"priceTiers":[{"price":990,"quantity":10},
+            {"price":500,"quantity":2}]},
+            "bundleProductId":"b","bundleTransactionID":"3","bundleOriginalTransactionId":"2"
+            """#
+        let body = Payload.transaction(extra: fields).replacing(#""quantity":1,"#, with: "")
+        let transaction = try await verifier.transaction(try authority.sign(body))
+        #expect(transaction.quantity == 12)
+        #expect(transaction.additionalTransactionReason == "SEAT_ADDITION")
+        #expect(transaction.multiSeatInfo?.revokedSeatQuantity == 2)
+        #expect(transaction.multiSeatInfo?.invitationManagement == "APPLE")
+        #expect(transaction.multiSeatInfo?.priceTiers?.map(\.quantity) == [10, 2])
+        #expect(transaction.multiSeatInfo?.priceTiers?.first?.price == 990)
+        #expect(transaction.bundle?.productId == "b" && transaction.bundle?.transactionId == "3")
+        #expect(transaction.bundle?.originalTransactionId == "2")
+        #expect(transaction.bundle?.subscriptionGroupIdentifier == nil)
+        let plain = try await verifier.transaction(try authority.sign(Payload.transaction()))
+        #expect(plain.bundle == nil && plain.multiSeatInfo == nil && plain.additionalTransactionReason == nil)
+        let odd = #","multiSeatInfo":{"priceTiers":[1],"revokedSeatQuantity":"2"},"additionalTransactionReason":{}"#
+        let read = try await verifier.transaction(try authority.sign(Payload.transaction(extra: odd)))
+        #expect(read.multiSeatInfo?.priceTiers == nil && read.multiSeatInfo?.revokedSeatQuantity == 2)
+        #expect(read.additionalTransactionReason == nil)
+
+        let renewal = try await verifier.renewalInfo(
+            try authority.sign(
+                #"{"originalTransactionId":"1","environment":"Production","signedDate":1780000000000,"#
+                    + #""renewalQuantity":10,"multiSeatInfo":{"renewalPriceTiers":[{"price":990,"quantity":10}]},"#
+                    + #""bundleSubscriptionGroupID":"g","willUnbundle":true}"#))
+        #expect(renewal.renewalQuantity == 10)
+        #expect(renewal.renewalPriceTiers?.first?.quantity == 10)
+        #expect(renewal.bundle?.subscriptionGroupIdentifier == "g" && renewal.willUnbundle == true)
+    }
+
     @Test func `a new field of another type than documented costs nobody a purchase`() async throws {
         let fields =
             #","offerPeriod":[],"billingPlanType":{},"previousOriginalTransactionId":[],"commitmentInfo":"x","#
@@ -306,20 +341,79 @@ import Testing
         #expect(await numberless.refusal(ofNotification: jws) == .wrongApp)
     }
 
-    @Test func `each of the four subjects names the app, and none is no notification of ours`() async throws {
+    @Test func `each of the five objects names the app, and none is no notification of ours`() async throws {
         let app = #""bundleId":"com.example.game","appAppleId":1234567890"#
         for (data, environment) in [
             (#""summary":{\#(app),"environment":"Sandbox"}"#, StoreEnvironment.sandbox),
             (#""appData":{\#(app),"environment":"Production"}"#, .production),
             (#""externalPurchaseToken":{\#(app),"externalPurchaseId":"SANDBOX_1"}"#, .sandbox),
             (#""externalPurchaseToken":{\#(app),"externalPurchaseId":"1"}"#, .production),
+            (#""unclaimInfo":{\#(app),"environment":"Production","unclaimSeatIds":[]}"#, .production),
+            (#""unclaimInfo":{"unclaimSeatIds":[]},"data":{\#(app),"environment":"Sandbox"}"#, .sandbox),
         ] {
             #expect(try await verifier.notification(try sign(data)).environment == environment)
         }
-        #expect(await verifier.refusal(ofNotification: try sign(#""version2":1"#)) == .wrongApp)
-        #expect(
-            await verifier.refusal(ofNotification: try sign(#""data":{"bundleId":"x","environment":"Sandbox"}"#))
-                == .wrongApp)
-        #expect(await verifier.refusal(ofNotification: try sign(#""data":7"#)) == .malformed)
+        for data in [
+            #""version2":1"#, #""data":{"bundleId":"x","environment":"Sandbox"}"#, #""data":7"#,
+            #""externalPurchaseToken":{"externalPurchaseId":"1"}"#,
+        ] {
+            #expect(await verifier.refusal(ofNotification: try sign(data)) == .wrongApp, "\(data)")
+        }
+    }
+
+    @Test func `P44: whatever Apple signed as a notification is read, whosever it is`() async throws {
+        for (data, bundleId) in [
+            (#""sixth":{"a":1}"#, nil), (#""data":7"#, nil), (#""unclaimInfo":{"unclaimSeatIds":["x"]}"#, nil),
+            (#""data":{"bundleId":"com.example.other","environment":"Nowhere"}"#, "com.example.other"),
+        ] as [(String, String?)] {
+            let notification = try await verifier.notification(ofAnyApp: try sign(data))
+            #expect(notification.notificationType == "ONE_TIME_CHARGE" && notification.bundleId == bundleId, "\(data)")
+        }
+        let nameless = try await verifier.notification(ofAnyApp: try authority.sign(#"{"notificationUUID":"u"}"#))
+        #expect(nameless.notificationType.isEmpty && nameless.notificationUUID == "u")
+        let idless = try await verifier.notification(ofAnyApp: try authority.sign(#"{"notificationType":"NEW"}"#))
+        #expect(idless.notificationType == "NEW" && idless.notificationUUID.isEmpty)
+    }
+
+    @Test func `of the data inside, a forged one refuses all, and a strange one is left out`() async throws {
+        let forged = try TestAuthority().sign(Payload.transaction())
+        let otherApp = try authority.sign(Payload.transaction(bundleId: "com.example.other"))
+        let good = try authority.sign(Payload.transaction())
+        for (inner, expected) in [
+            (good, nil), (otherApp, nil), ("x", nil), (forged, .untrustedRoot),
+            (String(good.dropLast(4)) + "AAAA", .signature),
+        ] as [(String, VerificationFailure.Reason?)] {
+            let jws = try sign(Payload.notificationData(transaction: inner))
+            do throws(VerificationFailure) {
+                let notification = try await verifier.notification(ofAnyApp: jws)
+                #expect(expected == nil)
+                #expect((notification.transaction == nil) == (inner != good))
+            } catch {
+                #expect(error.reason == expected)
+            }
+        }
+    }
+
+    @Test func `P18: a forged notification is refused, and other signed data is no notification`() async throws {
+        let good = try sign(Payload.notificationData())
+        let changed = String(good.dropLast(4)) + "AAAA"
+        let other = try TestAuthority().sign(Payload.notification(data: Payload.notificationData()))
+        for (jws, expected) in [
+            (changed, VerificationFailure.Reason.signature), (other, .untrustedRoot), ("", .malformed),
+            ("a.b.c", .malformed),
+            (try authority.sign(Payload.transaction()), .malformed), (try authority.sign("[]"), .malformed),
+        ] {
+            await #expect(throws: VerificationFailure(expected)) { try await verifier.notification(ofAnyApp: jws) }
+        }
+    }
+
+    @Test func `a notification may be four times as large as one transaction, and no larger`() async throws {
+        let filler = String(repeating: "x", count: 150_000)
+        let large = try sign(#""new":"\#(filler)","# + Payload.notificationData())
+        #expect(large.utf8.count > 2 * CompactJWS.sizeLimit)
+        #expect(try await verifier.notification(large).environment == .production)
+        #expect(try await verifier.notification(ofAnyApp: large).environment == .production)
+        let huge = try sign(#""new":"\#(filler)\#(filler)","# + Payload.notificationData())
+        await #expect(throws: VerificationFailure(.malformed)) { try await verifier.notification(ofAnyApp: huge) }
     }
 }

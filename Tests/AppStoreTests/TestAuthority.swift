@@ -202,4 +202,9 @@ extension SignedDataVerifier {
             return error.reason
         }
     }
+
+    /// Verifies a notification of any app, given as text.
+    func notification(ofAnyApp text: String) async throws(VerificationFailure) -> SignedNotification {
+        try await notification(ofAnyApp: try CompactJWS(text, bytesMax: CompactJWS.notificationBytesMax))
+    }
 }

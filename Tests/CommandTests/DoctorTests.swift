@@ -2,6 +2,7 @@ import AppStoreSimulator
 import Foundation
 import Logging
 import Postgres
+import Purchases
 import RabbitMQ
 import Settings
 import TestServers
@@ -62,6 +63,22 @@ import WorkQueue
         let moved = Doctor.collation(recorded: "2.36", actual: "2.41")
         #expect(moved?.verdict == .warn)
         #expect(moved?.found.contains("2.36") == true && moved?.toDo?.contains("REINDEX") == true)
+    }
+
+    @Test func termsThatAreMissing() {
+        let said = Catalogue(products: [
+            .init(id: "coins", kind: .consumable, goods: []), .init(id: "sword", kind: .nonConsumable, goods: []),
+            .init(id: "gold", kind: .autoRenewable, goods: [], terms: .init(group: "pass", level: 1)),
+            .init(id: "season", kind: .nonRenewing, goods: [], terms: .init(duration: CalendarPeriod("P30D"))),
+        ])
+        #expect(Doctor.terms(said, of: "game") == nil)
+        let lacking = Catalogue(products: [
+            .init(id: "loose", kind: .autoRenewable, goods: []), .init(id: "endless", kind: .nonRenewing, goods: []),
+            .init(id: "flat", kind: .autoRenewable, goods: [], terms: .init(group: "pass")),
+        ])
+        let finding = Doctor.terms(lacking, of: "game")
+        #expect(finding?.verdict == .warn)
+        #expect(finding?.found == "game: endless has no duration, flat has no level, loose has no group")
     }
 
     @Test func fewFiles() throws {

@@ -37,6 +37,17 @@ import Testing
         ).run()
     }
 
+    @Test("a notification is posted as Apple posts it, without a user")
+    func notification() throws {
+        let address = try LoadAddress("http://127.0.0.1:1/base/", option: "--url", allowsRemote: false)
+        let request = try LoadRequest(address: address, key: "secret", appId: "game", .notifications)
+        var buffer = ByteBuffer()
+        request.write(ByteBuffer(string: "a.b.c"), user: 7, into: &buffer)
+        let text = String(buffer: buffer)
+        #expect(text.hasPrefix("POST /base/v1/apple/notifications HTTP/1.1\r\n"))
+        #expect(text.hasSuffix("Content-Length: 25\r\n\r\n{\"signedPayload\":\"a.b.c\"}"))
+    }
+
     /// The tokens `token-0` and so on.
     private static func tokens(_ count: Int) -> TokenStock.Source {
         let stock = Tokens(count: count)

@@ -64,8 +64,8 @@ struct Client: Sendable {
         return try await postBody(JSONEncoder().encode(post), wait: seconds)
     }
 
-    func postBody(_ body: Data, wait seconds: Int? = nil) async throws -> Answer {
-        try await call(.POST, "/v1/receipts" + (seconds.map { "?wait=\($0)" } ?? ""), .bytes(ByteBuffer(bytes: body)))
+    func postBody(_ body: Data, to path: String = "/v1/receipts", wait seconds: Int? = nil) async throws -> Answer {
+        try await call(.POST, path + (seconds.map { "?wait=\($0)" } ?? ""), .bytes(ByteBuffer(bytes: body)))
     }
 
     /// Each post's own answer, in their order.
@@ -93,6 +93,30 @@ struct Client: Sendable {
     func merge(_ user: String, into other: String) async throws -> Answer {
         try await with(.accounts).call(
             .POST, "/v1/users/\(user)/merge", .bytes(ByteBuffer(bytes: try JSONEncoder().encode(["into": other]))))
+    }
+
+    /// Says as the app's backend whether a user agrees that Apple is told what was used.
+    func consent(of user: String, _ isGiven: Bool) async throws -> Answer {
+        LogSearch.note(user: user)
+        return try await with(.backend).call(
+            .PUT, "/v1/users/\(user)/consent?appId=game",
+            .bytes(ByteBuffer(bytes: try JSONEncoder().encode(["consented": isGiven]))))
+    }
+
+    /// Reports as the app's backend how many units of a granted purchase were used.
+    func consumption(of transaction: String, units: Int) async throws -> Answer {
+        try await with(.backend).call(
+            .POST, "/v1/grants/\(transaction)/consumption",
+            .bytes(ByteBuffer(bytes: try JSONEncoder().encode(["units": units]))))
+    }
+
+    /// Posts a notification as Apple does.
+    func notification(_ signedPayload: String) async throws -> Answer {
+        var client = self
+        client.credential = nil
+        return try await client.call(
+            .POST, "/v1/apple/notifications",
+            .bytes(ByteBuffer(bytes: try JSONEncoder().encode(["signedPayload": signedPayload]))))
     }
 
     /// Reports what an app saw of its order.
@@ -148,8 +172,10 @@ struct Client: Sendable {
     }
 
     /// A post whose body of so many bytes arrives as the stream brings it.
-    func postStream(_ body: AsyncStream<ByteBuffer>, bytes: Int) async throws -> Answer {
-        try await call(.POST, "/v1/receipts", .stream(body, length: .known(Int64(bytes))), timeout: .seconds(180))
+    func postStream(
+        _ body: AsyncStream<ByteBuffer>, bytes: Int, to path: String = "/v1/receipts"
+    ) async throws -> Answer {
+        try await call(.POST, path, .stream(body, length: .known(Int64(bytes))), timeout: .seconds(180))
     }
 
     private func call(

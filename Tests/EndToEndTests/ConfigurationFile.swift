@@ -36,10 +36,16 @@ struct ConfigurationFile: Encodable, Sendable {
             var type = "consumable"
             var goods: [Goods]
             var provisional: Bool?
+            var group: String?
+            var level: Int?
         }
 
         struct AccountTokens: Encodable, Sendable {
             var derivedFrom: String
+        }
+
+        struct Notifications: Encodable, Sendable {
+            var forwardTo: String
         }
 
         struct Provisional: Encodable, Sendable {
@@ -69,6 +75,7 @@ struct ConfigurationFile: Encodable, Sendable {
         var finishAtApple: String?
         /// True only where a test is about it: the other tests count the calls that purchases cost.
         var writeBackTokens: Bool? = false
+        var notifications: Notifications?
         var serverApi: ServerAPI?
         var verifyReceipt: VerifyReceipt?
         var products: [Product]

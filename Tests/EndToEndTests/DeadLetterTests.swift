@@ -51,7 +51,7 @@ extension EndToEnd {
                     let shown = try await system.command("queue", "dead")
                     for id in open { #expect(shown.contains("\(id) of game: received, attempt 0")) }
                     #expect(shown.contains("\(settled.id) of game: granted, attempt 0"))
-                    #expect(shown.contains("\(unknown): no such receipt in this database"))
+                    #expect(shown.contains("\(unknown): no such receipt or notification in this database"))
                     #expect(shown.contains("unreadable: strange ?[2J"))
                     #expect(shown.contains("unreadable: noise"))
                     #expect(shown.ranges(of: "rejected in \(system.queues.verify(.local))").count == 3)
@@ -66,7 +66,7 @@ extension EndToEnd {
                 #expect(
                     try await system.command("queue", "replay")
                         == """
-                        3 receipts were published again, 1 had ended
+                        3 receipts and notifications were published again, 1 had ended
                         3 letters nobody can read or find stay: look with `makegood queue dead`, then --discard
 
                         """)
@@ -77,7 +77,7 @@ extension EndToEnd {
                 try await system.settleDebts()
 
                 let again = try await system.command("queue", "replay", "--discard")
-                #expect(again.contains("0 receipts were published again, 1 had ended"))
+                #expect(again.contains("0 receipts and notifications were published again, 1 had ended"))
                 #expect(again.contains("3 letters nobody could read or find are gone"))
                 try await system.wait("no dead letters") { try await system.depth(of: system.queues.dead) == 0 }
                 #expect(try await system.command("queue", "dead") == "no dead letters\n")

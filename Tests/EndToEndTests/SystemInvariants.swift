@@ -98,9 +98,15 @@ struct SystemInvariants: Sendable {
             case "purchase.granted":
                 #expect(told.updateValue(user, forKey: id) == nil, "a grant was told twice")
                 if (event["data"] as? [String: Any])?["provisional"] as? Bool == true { provisional.insert(id) }
-            case "purchase.confirmed", "purchase.revoked":
+            case "purchase.confirmed":
                 #expect(provisional.remove(id) != nil, "Apple's word on what was not given on trust, or twice")
                 #expect(told[id] == user)
+            // Of what was given on trust, or of what Apple took back later.
+            case "purchase.revoked", "purchase.reinstated":
+                provisional.remove(id)
+                #expect(told[id] != nil, "Apple's word on what nobody was told of")
+            // What follows for a subscription; the rules are tested for themselves.
+            case _ where type.hasPrefix("subscription.") || type == "entitlement.changed": break
             // Told beside the grant: who owned the chain and who owns it now, and what support should look at (P6,
             // P10).
             case "ownership.lost", "ownership.gained", "ownership.disputed": break

@@ -37,6 +37,24 @@ import Testing
             ])
     }
 
+    @Test("group, level and duration may change at any time, and the change is told")
+    func terms() throws {
+        func catalogue(_ terms: EntitlementTerms) -> Catalogue {
+            Catalogue(products: [.init(id: "gold", kind: .autoRenewable, goods: [], terms: terms)])
+        }
+        let (none, first) = (EntitlementTerms(), EntitlementTerms(group: "pass", level: 1))
+        #expect(
+            try Self.changes(Catalogue(products: []), catalogue(first)) == [
+                "+ gold: Auto-Renewable Subscription, default gold", "+ gold: group pass, level 1",
+                "+ gold / gold, from ever: nothing",
+            ])
+        #expect(
+            try Self.changes(catalogue(none), catalogue(first)) == ["~ gold: group pass, level 1, was no terms"])
+        #expect(
+            try Self.changes(catalogue(first), catalogue(none)) == ["~ gold: no terms, was group pass, level 1"])
+        #expect(try Self.changes(catalogue(first), catalogue(first)) == [])
+    }
+
     @Test("what is to come may be added, changed and taken back")
     func future() throws {
         let later = Catalogue.Version(from: Self.hours(1), until: Self.hours(9), goods: Self.coins(7000))

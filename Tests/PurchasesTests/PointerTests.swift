@@ -9,12 +9,24 @@ import Testing
 
     private static func parse(_ text: String) -> Pointer? { Pointer(Array(text.utf8)) }
 
-    @Test("parses exactly its own text")
-    func parses() throws {
-        let pointer = try #require(Self.parse("receipt \(Self.uuid) 7"))
-        #expect(pointer.receiptID == UUID(uuidString: Self.uuid))
+    private static func make(_ kind: Pointer.Kind, _ id: UUID, _ attempt: Int) -> Pointer {
+        switch kind {
+        case .receipt: Pointer(receiptID: id, attempt: attempt)
+        case .notification: Pointer(notificationID: id, attempt: attempt)
+        }
+    }
+
+    @Test("parses exactly its own text", arguments: Pointer.Kind.allCases)
+    func parses(kind: Pointer.Kind) throws {
+        let text = "\(kind.rawValue) \(Self.uuid) 7"
+        let pointer = try #require(Self.parse(text))
+        #expect(pointer.kind == kind)
+        #expect(pointer.id == UUID(uuidString: Self.uuid))
+        #expect(pointer.receiptID == (kind == .receipt ? pointer.id : nil))
         #expect(pointer.attempt == 7)
-        #expect(pointer.text == "receipt \(Self.uuid) 7")
+        #expect(pointer.text == text)
+        #expect(pointer == Self.make(kind, pointer.id, 7))
+        #expect(Pointer(receiptID: pointer.id, attempt: 7) != Pointer(notificationID: pointer.id, attempt: 7))
     }
 
     @Test(
@@ -22,7 +34,9 @@ import Testing
         arguments: [
             "", " ", "receipt", "receipt \(uuid)", "receipt \(uuid) ", "receipt  \(uuid) 1", " receipt \(uuid) 1",
             "receipt \(uuid) 1 ", "receipt \(uuid) 1\n", "receipt \(uuid) 1 2", "receipt\t\(uuid)\t1",
-            "notification \(uuid) 1", "Receipt \(uuid) 1", "receipt \(uuid) -1", "receipt \(uuid) +1",
+            "Notification \(uuid) 1", "notifications \(uuid) 1", "notification \(uuid)", "notification \(uuid) 01",
+            "receiptnotification \(uuid) 1", "notice \(uuid) 1", "\(uuid) 1", " \(uuid) 1", "Receipt \(uuid) 1",
+            "receipt \(uuid) -1", "receipt \(uuid) +1",
             "receipt \(uuid) 01", "receipt \(uuid) -0", "receipt \(uuid) 1.0", "receipt \(uuid) 0x1",
             "receipt \(uuid) a",
             "receipt \(uuid) ١", "receipt \(uuid) 99999999999999999999", "receipt \(uuid.uppercased()) 1",
@@ -34,9 +48,9 @@ import Testing
         #expect(Self.parse(text) == nil)
     }
 
-    @Test("at most 64 bytes")
-    func length() throws {
-        let longest = Pointer(receiptID: try #require(UUID(uuidString: Self.uuid)), attempt: .max)
+    @Test("at most 69 bytes", arguments: Pointer.Kind.allCases)
+    func length(kind: Pointer.Kind) throws {
+        let longest = Self.make(kind, try #require(UUID(uuidString: Self.uuid)), .max)
         #expect(longest.text.utf8.count <= Pointer.bytesMax)
         #expect(Pointer(Array(longest.text.utf8)) == longest)
         #expect(Self.parse(String(repeating: "r", count: 1 << 20)) == nil)
@@ -46,8 +60,9 @@ import Testing
     func roundTrip(seed: UInt64) {
         var random = SeededRandom(seed: seed)
         for _ in 0..<2000 {
-            let id = random.uuid()
-            let pointer = Pointer(receiptID: id, attempt: Int.random(in: 0...Int(Int32.max), using: &random))
+            let pointer = Self.make(
+                Bool.random(using: &random) ? .receipt : .notification, random.uuid(),
+                Int.random(in: 0...Int(Int32.max), using: &random))
             #expect(Pointer(Array(pointer.text.utf8)) == pointer, "seed \(seed)")
         }
     }
@@ -55,11 +70,11 @@ import Testing
     @Test("whatever bytes parse are the bytes of the pointer they name", arguments: [4, 5, 6] as [UInt64])
     func mutations(seed: UInt64) {
         var random = SeededRandom(seed: seed)
-        let original = Array("receipt \(Self.uuid) 12".utf8)
+        let originals = Pointer.Kind.allCases.map { Array("\($0.rawValue) \(Self.uuid) 12".utf8) }
         var parsed = 0
         var wrong: [String] = []
-        for _ in 0..<20_000 {
-            var bytes = original
+        for index in 0..<20_000 {
+            var bytes = originals[index % originals.count]
             for _ in 0..<Int.random(in: 1...3, using: &random) {
                 let index = Int.random(in: bytes.indices, using: &random)
                 switch Int.random(in: 0...3, using: &random) {

@@ -19,7 +19,8 @@ import Testing
     ]
 
     private static func row(
-        _ decision: Decision, poster: String?, owner: String?, possession: Bool, consumable: Bool = false
+        _ decision: Decision, poster: String?, owner: String?, possession: Bool, consumable: Bool = false,
+        isPosted: Bool = true
     ) -> VerdictRow {
         let transaction = Transaction(
             id: "t1", originalID: "t1", productID: "coins", kind: consumable ? .consumable : .nonConsumable,
@@ -27,7 +28,7 @@ import Testing
         let source = decision.source ?? .poster
         let verdict = Verdict(
             receiptID: receipt, attempt: 0, appID: "game",
-            claim: Claim(userID: poster, hasPossession: possession, receivedAt: now),
+            claim: Claim(userID: poster, hasPossession: possession, receivedAt: now, isPosted: isPosted),
             finding: .transactions([
                 Verdict.Entry(
                     transaction: transaction, decision: decision,
@@ -131,6 +132,43 @@ import Testing
         }
     }
 
+    @Test("P11: what nobody posted ends at once where somebody has it, and says nothing of anybody")
+    func unposted() {
+        var ended = 0
+        for decision in Self.asked + [.open(.unclaimedYet), .held(.unclaimed)] {
+            for owner in ["u1", nil] {
+                for consumable in [true, false] {
+                    for standing in Self.standings where !standing.isOutdated {
+                        let row = Self.row(
+                            decision, poster: nil, owner: owner, possession: true, consumable: consumable,
+                            isPosted: false)
+                        func outcome(isWon: Bool) -> PurchaseOutcome {
+                            row.outcome(
+                                decision, behind: Gate(), isWon: isWon, standing: standing, fate: nil, now: Self.now,
+                                disputedFor: 86_400)
+                        }
+                        let found = outcome(isWon: false)
+                        #expect(found.keepsCopyUntil == nil)
+                        #expect(found.reason != "owned_by_another_user" && found.reason != "transferred")
+                        #expect(found.rival == nil || decision == .held(.tokenDisputed))
+                        if decision.gives {
+                            let won = outcome(isWon: true)
+                            #expect(
+                                won.state == .granted && won.reason == (decision.isProvisional ? "unconfirmed" : nil))
+                        }
+                        guard let holding = standing.holding, holding.receiptID != Self.receipt,
+                            holding.appID == "game", !(consumable && holding.transactionID != "t1")
+                        else { continue }
+                        ended += 1
+                        #expect(found.state == .alreadyGranted && found.rival == nil)
+                        #expect(found.reason == (holding.receiptID == nil ? "imported" : nil))
+                    }
+                }
+            }
+        }
+        #expect(ended > 0)
+    }
+
     @Test("nothing is decided of a purchase whose users changed meanwhile, nor given without a grant")
     func again() {
         for entry in Self.cases() {
@@ -168,6 +206,36 @@ import Testing
                     #expect(second == first)
                 }
             }
+        }
+    }
+
+    @Test("what is rejected for its end is judged anew if newer facts say that it stands, and is given then")
+    func standsAgain() {
+        for asked in Self.asked {
+            let isForEnd = [.rejected(.refunded), .rejected(.withdrawn)].contains(asked)
+            #expect(asked.isForEnd == isForEnd)
+            #expect(
+                Self.row(asked, poster: "u1", owner: nil, possession: true).hasGate == (asked.gives || isForEnd))
+        }
+        let row = Self.row(.rejected(.refunded), poster: "u1", owner: nil, possession: true)
+        var gate = Gate()
+        for (standsAgain, expected) in [(false, PurchaseOutcome.State.rejected), (true, .again)] {
+            gate.standsAgain = standsAgain
+            let outcome = row.outcome(
+                row.decision(behind: gate), behind: gate, isWon: false, standing: Standing(), fate: nil, now: Self.now,
+                disputedFor: 86_400)
+            #expect(outcome.state == expected)
+        }
+        for ownership in ["PURCHASED", "FAMILY_SHARED"] {
+            var ended = DecisionTests.transaction()
+            (ended.revokedAt, ended.ownership) = (ended.purchasedAt, ownership)
+            ended.revocation = Revocation(reason: 0, type: Revocation.full)
+            var evidence = Evidence()
+            let policy = DecisionTests.policy { $0.shared = .goods }
+            let judge = { policy.judge(ended, claim: DecisionTests.claim, evidence: evidence) }
+            #expect(judge().decision.isForEnd)
+            evidence.standsAgain = true
+            #expect(judge().decision.gives && judge().transaction.ending == nil, "\(ownership)")
         }
     }
 

@@ -109,6 +109,34 @@ import Testing
         #expect(Self.plan([sold]).asked == [sold])
     }
 
+    @Test("an end that a receipt shows keeps its date: it counts against older facts, and is no answer of today")
+    func snapshotOfEnd() {
+        let ended = Self.listed { $0.revokedAt = Self.madeAt }
+        #expect(ended.snapshot == ended && ended.endsByReceipt)
+        #expect(ListedPurchase(listed: ended).waiting(.appleUnavailable).transaction.signedAt == Self.madeAt)
+        #expect(!Self.listed().endsByReceipt)
+        let told = Self.listed {
+            $0.revokedAt = Self.madeAt
+            $0.reason = "PURCHASE"
+        }
+        #expect(!told.endsByReceipt)
+        // An upgrade ended the period, so that it is given all the same: not by what a receipt told of its end, also
+        // where that is fresh; but by what Apple signed.
+        for (isSigned, isAsked) in [(false, true), (true, false)] {
+            let listed = Self.listed {
+                $0.productID = "pass"
+                $0.expiresAt = DecisionTests.received.addingTimeInterval(86_400)
+                $0.webOrderLineItemID = "77"
+            }
+            var stored = Self.stored(listed, ago: 10, isRevoked: true)
+            stored.kind = .autoRenewable
+            stored.isUpgraded = true
+            stored.reason = isSigned ? "PURCHASE" : nil
+            let plan = Self.plan([ListedPurchase(listed: listed, stored: stored)])
+            #expect(plan.asked.isEmpty != isAsked, "\(isSigned)")
+        }
+    }
+
     @Test("what waited for a person is given by Apple's answer of today, however fresh its facts were when posted")
     func decided() {
         let listed = Self.listed()

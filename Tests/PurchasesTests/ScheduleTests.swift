@@ -161,6 +161,8 @@ import Testing
         #expect(Lane.local.rescueDelay == .seconds(10))
         #expect(Lane.apple.rescueDelay == .seconds(60))
         #expect(Lane.bulk.rescueDelay == .seconds(60))
+        #expect(Lane.unposted.rescueDelay == .seconds(60))
+        #expect(Lane.allCases.filter(\.asksApple) == [.apple, .unposted])
     }
 
     @Test("a duration is its seconds")

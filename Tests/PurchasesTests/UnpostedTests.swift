@@ -155,6 +155,14 @@ import Testing
         if seen != expected {
             Issue.record("\(token) \(kind) \(chain) \(before) \(customer) \(orders) \(age): \(answer), not \(expected)")
         }
+        // Beside an open post of the same purchase only proof gives the purchase: an order's token, a registered one, a
+        // known chain.
+        evidence.isPostedByUser = true
+        let beside = Matcher(transaction, kind: nil, claim: claim, evidence: evidence).answer
+        let isProof = [2, 4].contains(expected.row) || token == .registered
+        if beside != (isProof ? answer : .open(.unclaimedYet)) {
+            Issue.record("\(token) \(kind) \(chain) \(before) \(customer) \(orders) \(age), posted: \(beside)")
+        }
     }
 
     @Test("row 4: what begins a chain of its own is a change of product too, where it continues one that runs")
@@ -195,7 +203,33 @@ import Testing
             return
         }
         #expect(make.match?.userID == Self.you && make.match?.reasons.first == .customerKnown)
+        evidence.isPostedByUser = true
+        #expect(policy.judge(bought, claim: claim, evidence: evidence).decision == .open(.unclaimedYet))
+        evidence.isPostedByUser = false
         evidence.customerUserIDs = []
         #expect(policy.judge(bought, claim: claim, evidence: evidence).decision == .held(.unclaimed))
+        claim.unpostedFor = Matcher.unpostedFor + 1
+        #expect(policy.judge(bought, claim: claim, evidence: evidence).decision == .open(.unclaimedYet))
+    }
+
+    @Test("P11: what another shares, and what was bought before the cut-over, waits beside an open post too")
+    func beside() {
+        var evidence = Evidence()
+        evidence.customerUserIDs = [Self.you]
+        evidence.isPostedByUser = true
+        let found = DecisionTests.received
+        let claim = Claim(
+            userID: nil, hasPossession: true, receivedAt: found, judgedAt: found + 2 * Matcher.unpostedFor,
+            isPosted: false)
+        let matcher = { Matcher(Table.transaction(.consumable), kind: nil, claim: claim, evidence: $0) }
+        #expect(matcher(evidence).answerOfShared == .open(.unclaimedYet))
+        #expect(matcher(evidence).answerBeforeCutover == .open(.unclaimedYet))
+        evidence.isPostedByUser = false
+        guard case .owner(let match) = matcher(evidence).answerOfShared else {
+            Issue.record("\(matcher(evidence).answerOfShared)")
+            return
+        }
+        #expect(match.userID == Self.you)
+        #expect(matcher(evidence).answerBeforeCutover == .held(.unclaimed))
     }
 }

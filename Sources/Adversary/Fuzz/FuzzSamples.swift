@@ -37,6 +37,7 @@ enum FuzzSamples {
             ),
             (.base64, "retry-after", "1780000000000"),
             (.jws, "parts", "e30.e30.e30"), (.jws, "repeated", "eyJhbGciOiJub25lIiwiYWxnIjoiRVMyNTYifQ.e30.e30"),
+            (.notification, "version1", notificationV1),
             (.proof, "receipt", oldReceipt), (.proof, "jws", jws), (.proof, "quoted", "\"\(jws)\""),
             (.proof, "unity", #"{"Store":"AppleAppStore","TransactionID":"2000","Payload":"\#(oldReceipt)"}"#),
             (.proof, "google", #"{"orderId":"GPA.1","packageName":"p","purchaseToken":"a.AO-J1"}"#),
@@ -50,6 +51,14 @@ enum FuzzSamples {
             (.inspect, "control", "e30.eyJ0cmFuc2FjdGlvbklkIjoiXHUwMDFiWzMxbSJ9.e30"),
         ]
     }
+
+    private static let notificationV1 =
+        #"{"notification_type":"CANCEL","password":"secret","environment":"PROD","bid":"com.example.game","#
+        + #""original_transaction_id":1000000000000001,"auto_renew_status":"false","#
+        + #""auto_renew_status_change_date_ms":"1780000000000","unified_receipt":{"environment":"Production","#
+        + #""status":0,"latest_receipt":"QUJD","latest_receipt_info":[{"product_id":"s","transaction_id":"2","#
+        + #""original_transaction_id":"1","purchase_date_ms":"1779000000000","cancellation_date_ms":"1780000000000","#
+        + #""is_upgraded":"true"}]}}"#
 
     private static let oldReceipt =
         "ewoJInB1cmNoYXNlLWluZm8iID0gImV5SjBjbUZ1YzJGamRHbHZiaTFwWkNJZ1BTQWlOeUk3ZlE9PSI7Cn0="

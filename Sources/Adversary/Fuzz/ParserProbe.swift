@@ -14,7 +14,7 @@ package struct ParserProbe: Sendable {
     package enum Parser: String, CaseIterable, Sendable {
         /// A JWS: the probe takes it apart, verifies it, and reads it as each kind of signed data, believed or not.
         case jws
-        /// A notification and the signed data inside it.
+        /// A notification and the signed data inside it; the JSON of version 1, which is not signed.
         case notification
         /// An app receipt, DER or BER.
         case receipt
@@ -86,10 +86,25 @@ package struct ParserProbe: Sendable {
     }
 
     private func notification(_ bytes: [UInt8]) async -> Outcome {
-        guard let text = String(validating: bytes, as: UTF8.self), (try? await verifier.notification(text)) != nil,
-            let payload = CompactJWS.unverifiedPayload(of: text)
+        if let json = try? JSONValue(parsing: bytes) { return notificationV1(json) }
+        guard let text = String(validating: bytes, as: UTF8.self) else { return .refused }
+        let isBelieved = (try? await verifier.notification(text)) != nil
+        let jws = try? CompactJWS(text, bytesMax: CompactJWS.notificationBytesMax)
+        var isApples = false
+        if let jws { isApples = (try? await verifier.notification(ofAnyApp: jws)) != nil }
+        guard isApples || !isBelieved else { return .broken("ingest refuses what a worker believes") }
+        guard isBelieved, let jws else { return .refused }
+        return .believed(JSON.object(jws.payload).bytes)
+    }
+
+    private func notificationV1(_ json: JSONValue) -> Outcome {
+        let kept = NotificationV1.withoutPassword(json)
+        guard let again = try? JSONValue(parsing: kept.bytes), again == kept,
+            NotificationV1.withoutPassword(again).bytes == kept.bytes
+        else { return .broken("does not read what it keeps, or keeps a password") }
+        guard let members = try? JSON(parsing: kept.bytes).object, (try? NotificationV1(members)) != nil
         else { return .refused }
-        return .believed(JSON.object(payload).bytes)
+        return .read
     }
 
     private func receipt(_ bytes: [UInt8]) async -> Outcome {

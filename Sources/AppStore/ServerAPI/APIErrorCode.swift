@@ -56,6 +56,8 @@ package struct APIErrorCode: RawRepresentable, Hashable, Sendable, CustomStringC
     package static let invalidOriginalTransactionId = APIErrorCode(4_000_008)
     package static let invalidRequestIdentifier = APIErrorCode(4_000_011)
     package static let invalidTestNotificationToken = APIErrorCode(4_000_020)
+    package static let serverNotificationUrlNotFound = APIErrorCode(4_040_007)
+    package static let testNotificationNotFound = APIErrorCode(4_040_008)
     package static let transactionIdNotFound = APIErrorCode(4_040_010)
     package static let generalInternal = APIErrorCode(5_000_000)
     package static let generalInternalRetryable = APIErrorCode(5_000_001)

@@ -1,4 +1,4 @@
-import Encoding
+package import Encoding
 package import Foundation
 
 /// What Apple wants to know before it refunds a purchase, version 2 (AppleFacts 3.5).
@@ -20,7 +20,8 @@ package struct ConsumptionInformation: Sendable, Hashable {
     /// Milliunits: 100000 is everything.
     package static let percentageMax = 100_000
 
-    fileprivate let body: JSON
+    /// As it is sent.
+    package let body: JSON
 
     /// - Parameters:
     ///   - customerConsented: that we tell Apple; without consent there is nothing to send.
@@ -165,7 +166,8 @@ package struct ConsumptionInformationV1: Sendable, Hashable {
         self.deliveryStatus = deliveryStatus
     }
 
-    fileprivate var body: JSON {
+    /// As it is sent.
+    package var body: JSON {
         func number(_ value: some RawRepresentable<Int>) -> JSON { .integer(Int64(value.rawValue)) }
         return .object([
             "customerConsented": .bool(true), "sampleContentProvided": .bool(sampleContentProvided),

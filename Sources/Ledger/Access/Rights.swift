@@ -9,7 +9,9 @@ package struct Rights: Sendable {
     package let object: String
     package let ofRoles: [DatabaseRole: [Right]]
 
-    package static let all: [Rights] = [
+    package static let all = ofTheRest + ofHearing
+
+    private static let ofTheRest: [Rights] = [
         table(
             "receipts",
             [
@@ -23,15 +25,20 @@ package struct Rights: Sendable {
                         "id", "app_id", "user_id", "order_id", "kind", "lane", "transaction_id",
                         "original_transaction_id", "is_vouched", "state", "reason", "attempt", "rescues",
                         "received_at", "judged_at", "due_at", "settled_at", "declared", "target", "claimed_at", "lines",
-                        "variant_bundle_id",
+                        "variant_bundle_id", "source",
                         "shown_transaction_id", "shown_product_id"),
                 ],
                 .worker: [
+                    // The receipts that nobody posted.
+                    .insert(
+                        "id", "app_id", "kind", "lane", "transaction_id", "original_transaction_id", "is_vouched",
+                        "details", "payload_sha256", "due_at", "shown_transaction_id", "shown_product_id", "source",
+                        "customer_id"),
                     .select(
                         "id", "app_id", "user_id", "order_id", "kind", "lane", "transaction_id",
                         "original_transaction_id", "is_vouched", "state", "reason", "attempt", "rescues",
                         "received_at", "judged_at", "due_at", "settled_at", "installation_id", "target",
-                        "declared", "claimed_at", "lines"),
+                        "declared", "claimed_at", "lines", "source", "customer_id", "shown_transaction_id"),
                     .update(
                         "lane", "state", "reason", "attempt", "rescues", "judged_at", "due_at", "settled_at",
                         "variant_bundle_id"),
@@ -39,7 +46,7 @@ package struct Rights: Sendable {
                 .scheduler: [
                     .select(
                         "id", "app_id", "user_id", "order_id", "kind", "lane", "state", "reason", "attempt", "rescues",
-                        "received_at", "judged_at", "due_at", "settled_at"),
+                        "received_at", "judged_at", "due_at", "settled_at", "source"),
                     .update("state", "reason", "attempt", "rescues", "judged_at", "due_at"),
                 ],
                 .support: [
@@ -47,7 +54,7 @@ package struct Rights: Sendable {
                         "id", "app_id", "user_id", "order_id", "kind", "lane", "transaction_id",
                         "original_transaction_id", "is_vouched", "state", "reason", "attempt", "rescues",
                         "received_at", "judged_at", "due_at", "settled_at", "declared", "target", "claimed_at",
-                        "lines", "variant_bundle_id", "shown_transaction_id", "shown_product_id"),
+                        "lines", "variant_bundle_id", "shown_transaction_id", "shown_product_id", "source"),
                     .update("state", "reason", "attempt", "rescues", "due_at", "settled_at"),
                 ],
             ]),
@@ -57,8 +64,11 @@ package struct Rights: Sendable {
         // Support may see that a proof is stored. Only the worker, which judges proofs, may read them.
         table(
             "stored_payloads",
-            [.ingest: [.insert], .support: [.select("receipt_id", "received_on", "header_sha256")]]),
-        table("proof_headers", [.ingest: [.insert], .support: [.select("sha256")]]),
+            [
+                .ingest: [.insert], .worker: [.insert],
+                .support: [.select("receipt_id", "received_on", "header_sha256")],
+            ]),
+        table("proof_headers", [.ingest: [.insert], .worker: [.insert], .support: [.select("sha256")]]),
         table(
             "payloads",
             [
@@ -104,15 +114,15 @@ package struct Rights: Sendable {
                 .scheduler: [
                     .select(
                         "transaction_id", "revoked_at", "signed_at", "original_transaction_id", "purchased_at",
-                        "expires_at")
+                        "expires_at", "app_id", "environment", "product_id", "kind", "ownership", "facts")
                 ],
                 .support: timelinesOfTransactions,
             ]),
         table(
             "grants",
             [
-                // Ingest serves GET …/explain and …/purchases.
-                .ingest: timelinesOfGrants,
+                // Ingest serves GET …/explain, …/purchases and …/entitlements.
+                .ingest: timelinesOfGrants + [.select("is_entitling")],
                 .worker: [.select, .insert],
                 .scheduler: invariantsOfGrants + [.select("product_id", "environment", "goods", "quantity")],
                 .support: invariantsOfGrants + timelinesOfGrants + [.select("environment")],
@@ -167,7 +177,10 @@ package struct Rights: Sendable {
             ]),
         table(
             "tallies",
-            [.ingest: [.select, .insert, .update("received")], .scheduler: [.select], .support: [.select]]),
+            [
+                .ingest: [.select, .insert, .update("received")], .worker: [.select, .insert, .update("received")],
+                .scheduler: [.select], .support: [.select],
+            ]),
         table(
             "orders",
             [
@@ -388,6 +401,7 @@ package struct Rights: Sendable {
         table("v_refund_rate_by_user", [.support: [.select], .dashboard: [.select]]),
         table("v_storefronts", [.support: [.select], .dashboard: [.select]]),
         table("v_waiting_purchases", [.scheduler: [.select], .support: [.select], .dashboard: [.select]]),
+        table("v_refund_requests", [.support: [.select], .dashboard: [.select]]),
         table("v_order_endings", [.support: [.select], .dashboard: [.select]]),
         table("v_payloads", [.scheduler: [.select], .support: [.select], .dashboard: [.select]]),
         table("v_kept_payloads", [.scheduler: [.select], .support: [.select], .dashboard: [.select]]),
@@ -402,7 +416,7 @@ package struct Rights: Sendable {
         function("create_payload_partitions(integer)", [.scheduler: [.execute]]),
         function("changed_proofs(double precision)", [.scheduler: [.execute], .support: [.execute]]),
         function("retain_payloads(integer, text[], integer)", [.scheduler: [.execute]]),
-        function("keep_reopened_payloads(uuid[])", [.support: [.execute]]),
+        function("keep_reopened_payloads(uuid[])", [.worker: [.execute], .support: [.execute]]),
         function("reopen_claim(uuid, text, boolean)", [.ingest: [.execute]]),
         function("erase_protected_user(text, text, text)", [.support: [.execute]]),
         function("begin_erasure(text, text)", [.support: [.execute]]),
@@ -419,6 +433,7 @@ package struct Rights: Sendable {
         function("hold_bonus_to_its_grant()", [:]),
         function("move_bonuses_with_their_grant()", [:]),
         function("refuse_imported_purchases()", [:]),
+        function("mark_entitling_grant()", [:]),
         function("free_bonuses_taken_back()", [:]),
         function("forget_declarations()", [:]),
         function("forget_lines()", [:]),
@@ -469,11 +484,11 @@ package struct Rights: Sendable {
         Right.select("id", "app_id", "user_id", "placed_at")
     ]
 
-    private static func table(_ name: String, _ rights: [DatabaseRole: [Right]]) -> Rights {
+    static func table(_ name: String, _ rights: [DatabaseRole: [Right]]) -> Rights {
         Rights(object: "table \(name)", ofRoles: rights)
     }
 
-    private static func function(_ signature: String, _ rights: [DatabaseRole: [Right]]) -> Rights {
+    static func function(_ signature: String, _ rights: [DatabaseRole: [Right]]) -> Rights {
         Rights(object: "function \(signature)", ofRoles: rights)
     }
 }

@@ -4,8 +4,8 @@ package import Postgres
 package import Purchases
 
 extension Statements {
-    /// The columns of `insert into transactions as t`. Where older facts are stored, ``onOlderFacts`` replaces them
-    /// with Apple's newest, but keeps a known customer or token.
+    /// The columns of `insert into transactions as t`. Where older facts are stored, ``onOlderFacts`` merges them with
+    /// Apple's newest.
     static let factColumns =
         "transaction_id, app_id, environment, original_transaction_id, product_id, kind, quantity, purchased_at, "
         + "expires_at, revoked_at, app_account_token, ownership, customer_id, signed_at, facts"
@@ -16,14 +16,59 @@ extension Statements {
         + "facts ->> 'reason', (facts ->> 'offerType')::int, facts ->> 'isUpgraded' = 'true', "
         + "(facts ->> 'revocationReason')::int, facts ->> 'revocationType', (facts ->> 'revocationPercentage')::int, "
         + "facts ->> 'previousOriginalTransactionId'"
+    /// SQL: of two statements of Apple's the later one counts. A field that the later statement's source cannot show
+    /// keeps its value: app receipts show neither an owner nor why a purchase ended. But the earlier statement's
+    /// details of an end go with that end. An app receipt tells an end to the second. Of two statements of one moment
+    /// the statement with an end counts.
+    ///
+    /// The row is locked also where it stays as it is.
     static let onOlderFacts = """
-        on conflict (transaction_id) do update set revoked_at = excluded.revoked_at, facts = excluded.facts,
-            expires_at = excluded.expires_at, signed_at = excluded.signed_at, ownership = excluded.ownership,
+        on conflict (transaction_id) do update set
+            revoked_at = greatest(excluded.revoked_at, case when \(endIsSame) then t.revoked_at end),
+            facts = case when \(endIsSame) then t.facts else t.facts - '{\(membersOfEnd)}'::text[] end || excluded.facts,
+            expires_at = coalesce(excluded.expires_at, t.expires_at), signed_at = excluded.signed_at,
+            ownership = coalesce(excluded.ownership, t.ownership),
             app_account_token = coalesce(excluded.app_account_token, t.app_account_token),
             kind = coalesce(excluded.kind, t.kind), customer_id = coalesce(excluded.customer_id, t.customer_id)
-            where excluded.signed_at > coalesce(t.signed_at, '-infinity') and t.app_id = excluded.app_id
-              and t.environment = excluded.environment
+            where (excluded.signed_at > coalesce(t.signed_at, '-infinity')
+                or excluded.signed_at = t.signed_at and excluded.revoked_at > coalesce(t.revoked_at, '-infinity'))
+              and t.app_id = excluded.app_id and t.environment = excluded.environment
         """
+    private static let endIsSame =
+        "date_trunc('second', excluded.revoked_at) is not distinct from date_trunc('second', t.revoked_at)"
+    /// `reason` too: it says that the statement would have named an upgrade (``Transaction/mayHaveSuccessor``).
+    private static let membersOfEnd = "revocationReason,revocationType,revocationPercentage,isUpgraded,reason"
+
+    /// The columns of a batch that ``storingFacts(from:)`` reads.
+    static func columnsOfFacts<Row: Sendable>(
+        _ transaction: @escaping @Sendable (Row) -> Transaction?
+    ) -> [Column<Row>] {
+        [
+            .text("transaction") { transaction($0)?.id },
+            .text("environment") { transaction($0)?.environment }, .text("original") { transaction($0)?.originalID },
+            .text("product") { transaction($0)?.productID }, .text("kind") { transaction($0)?.kind?.rawValue },
+            .int32("quantity") { transaction($0)?.quantity }, .date("purchased_at") { transaction($0)?.purchasedAt },
+            .date("expires_at") { transaction($0)?.expiresAt }, .date("revoked_at") { transaction($0)?.revokedAt },
+            .text("token") { transaction($0)?.appAccountToken?.text },
+            .text("ownership") { transaction($0)?.ownership },
+            .text("customer") { transaction($0)?.customerID }, .date("signed_at") { transaction($0)?.signedAt },
+            .json("facts") { transaction($0)?.facts },
+        ]
+    }
+
+    /// SQL: stores Apple's facts, of each purchase the newest of the batch, in the order of their keys.
+    ///
+    /// - Parameter rows: a `from` clause with the columns of ``columnsOfFacts(_:)`` and `app`, and its `where`.
+    static func storingFacts(from rows: String) -> String {
+        """
+        insert into transactions as t (\(factColumns))
+        select distinct on (transaction) transaction, app, environment, original, product, kind, quantity,
+          purchased_at, expires_at, revoked_at, token::uuid, ownership, customer, signed_at, facts
+        from \(rows)
+        order by transaction, signed_at desc nulls last, revoked_at desc nulls last
+        \(onOlderFacts)
+        """
+    }
 
     package struct ListedQuestion: Sendable {
         package let receiptID: UUID
@@ -202,7 +247,7 @@ extension Statements {
               $11::timestamptz[], $12::text[], $13::text[], $14::text[], $15::timestamptz[], $16::jsonb[])
             as i(id, original, product, kind, quantity, purchased_at, expires_at, revoked_at, token, ownership, customer,
               signed_at, facts)
-          order by id, signed_at desc nulls last
+          order by id, signed_at desc nulls last, revoked_at desc nulls last
           \(onOlderFacts))
         update history_walks set revision = $17, busy_until = now() + make_interval(secs => $18),
           ended_at = case when $17::text is null then now() end

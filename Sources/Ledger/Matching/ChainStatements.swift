@@ -8,15 +8,12 @@ extension Statements {
     /// bundle. The SQL looks up each id by itself, so that the latest purchase of both costs two walks of an index.
     private static let names = "unnest(array[i.original, i.previous]) as chain(id)"
 
-    /// The owner of each chain: no row without one.
-    static let ownersOfChains = Statement<[EvidenceQuestion], EvidencePart>(
-        "matching.owners_of_chains",
-        [.app, .environment, .original, .previous, .bool("is_shared") { $0.transaction.isShared }],
-        sql: { questions in
-            """
-            select i.n - 1, h.user_id, o.is_moved and h.user_id = \(person("o.user_id", of: "i.app"))
-            from \(questions.rows(as: "i", ordinality: "n"))
-            cross join lateral (
+    /// SQL: joins of a row `i` with the owner of its chain, who is `coalesce(l.user_id, o.user_id)` since
+    /// `coalesce(l.at, o.at)`; no row where nobody has it.
+    ///
+    /// The row has `app`, `environment`, `original`, `previous` and `is_shared`.
+    static let ownerOfChain = """
+        cross join lateral (
               (select x.user_id, x.move > 0 as is_moved, x.purchased_at, x.decided_at as at
                 from \(names) cross join lateral (
                   select user_id, move, purchased_at, transaction_id, decided_at from ownerships
@@ -29,6 +26,17 @@ extension Statements {
               limit 1) o
             -- Bought anew by its owner while another's claim moved it: his again from that purchase on.
             left join lateral (\(latestGrant(where: "o.is_moved and t.purchased_at > o.purchased_at"))) l on true
+        """
+
+    /// The owner of each chain: no row without one.
+    static let ownersOfChains = Statement<[EvidenceQuestion], EvidencePart>(
+        "matching.owners_of_chains",
+        [.app, .environment, .original, .previous, .bool("is_shared") { $0.transaction.isShared }],
+        sql: { questions in
+            """
+            select i.n - 1, h.user_id, o.is_moved and h.user_id = \(person("o.user_id", of: "i.app"))
+            from \(questions.rows(as: "i", ordinality: "n"))
+            \(ownerOfChain)
             cross join lateral (
               select \(person("coalesce(l.user_id, o.user_id)", of: "i.app")) as user_id, coalesce(l.at, o.at) as at
               offset 0) h
@@ -80,8 +88,9 @@ extension Statements {
             }
         })
 
-    /// What Apple took back of each chain before the purchase, and the key that the purchase was granted under by another
-    /// id. A period is found by the end that Apple names now; the `period_key` of its grant holds the end of that day.
+    /// What Apple took back of each chain before the purchase, and the key that the purchase was granted under by
+    /// another id. A period is found by the end that Apple names now; the `period_key` of its grant holds the end of
+    /// that day.
     ///
     /// By the chain alone: the index of refunds may be walked.
     static let grantsOfChains = Statement<[EvidenceQuestion], EvidencePart>(
@@ -160,6 +169,23 @@ extension Statements {
         read: { row throws(PostgresError) in
             let reason = try row.optionalText(1).flatMap(Reason.init(rawValue:))
             return EvidencePart(of: try row.int(0)) { $0.found.takenBack = reason }
+        })
+
+    /// The questions about an ended purchase that stands by facts which are newer than the proof.
+    static let purchasesStandingAgain = Statement<[EvidenceQuestion], EvidencePart>(
+        "matching.standing_again",
+        [.app, .id, .environment, .date("signed_at") { $0.transaction.signedAt }],
+        sql: { questions in
+            """
+            select i.n - 1
+            from \(questions.rows(as: "i", ordinality: "n"))
+            cross join lateral (\(factsOfEnd) where transaction_id = i.id offset 0) t
+            where t.app_id = i.app and t.environment = i.environment and t.signed_at > coalesce(i.signed_at, '-infinity')
+              and \(takenBack("t")) is null
+            """
+        },
+        read: { row throws(PostgresError) in
+            EvidencePart(of: try row.int(0)) { $0.found.standsAgain = true }
         })
 
     /// The questions about an ended purchase whose place another product of its chain took.

@@ -44,8 +44,10 @@ package struct EvidenceQuestion: Sendable {
 }
 
 extension EvidenceQuestion {
-    /// Whether no chain and no earlier grant can answer, and a user posted it.
-    private var isPlain: Bool { !transaction.isOfChain && !isOnTrust && isPosted }
+    /// Whether a user posted the purchase, and no chain, no earlier grant and no newer facts can answer.
+    private var isPlain: Bool {
+        !transaction.isOfChain && !isOnTrust && isPosted && transaction.revokedAt == nil
+    }
 
     /// Whether the order of its token may be the only answer: its token may be an order, and no other order is named.
     /// If that order is unbound, row 2 of Ownership decides by it alone.

@@ -19,8 +19,10 @@ struct EvidenceTransaction {
         (Statements.grantsOfChains, { $0.transaction.isOfChain }),
         (Statements.takenBackUnderAnotherID, { $0.transaction.isOfChain }),
         (Statements.purchasesWithSuccessor, { $0.endedAt != nil }),
+        (Statements.purchasesStandingAgain, { $0.transaction.revokedAt != nil }),
         (Statements.usersOfRecord, { $0.recordUserID != nil }),
         (Statements.usersOfCustomer, { $0.customerID != nil }),
+        (Statements.postsOfPurchases, { !$0.isPosted }),
         (Statements.areGranted, { $0.isOneOfSeveral && $0.namedOrderID != nil }),
     ]
 

@@ -2,8 +2,8 @@ import Encoding
 import Postgres
 import Purchases
 
-// Users as evidence: whom a person, a token, a record, an Apple customer or an installation names. Key look-ups only, in
-// the manner of the orders.
+// Users as evidence: whom a person, a token, a record, an Apple customer or an installation names. Key look-ups only,
+// in the manner of the orders.
 extension Statements {
     /// How many users of one token are read: more than two count as many, but several may be one person.
     private static let tokenUsersMax = 8
@@ -140,6 +140,37 @@ extension Statements {
             let users = try row.texts(1)
             return EvidencePart(of: try row.int(0)) { $0.found.customerUserIDs = users }
         })
+
+    /// The questions about whose purchase a receipt of a user is open or held: one that a worker has judged, or one
+    /// that says of itself that it is of this purchase. A bare id for which nobody vouches is no such receipt: whoever knows
+    /// the id of another user's purchase may post it.
+    static let postsOfPurchases = Statement<[EvidenceQuestion], EvidencePart>(
+        "matching.posts_of_purchases",
+        [.app, .id],
+        sql: { questions in
+            """
+            select i.n - 1
+            from \(questions.rows(as: "i", ordinality: "n"))
+            where coalesce(
+              (select true from (select receipt_id from outcomes where transaction_id = i.id and state <> 'granted'
+                  and state in ('open', 'held') offset 0) o
+                cross join lateral (\(postOfUser) where id = o.receipt_id offset 0) r
+                where \(isOpenPost)),
+              (select true from (\(postOfUser)
+                  where shown_transaction_id = i.id and state not in ('granted', 'already_granted') offset 0) r
+                where \(isOpenPost)))
+            """
+        },
+        read: { row throws(PostgresError) in
+            EvidencePart(of: try row.int(0)) { $0.found.isPostedByUser = true }
+        })
+
+    /// SQL: of receipts `r`, one that a user posted in the app of a row `i`, with possession, and that has not ended.
+    private static let postOfUser = "select app_id, source, settled_at, kind, is_vouched from receipts"
+    private static let isOpenPost = """
+        r.app_id = i.app and r.source = 'post' and r.settled_at is null
+          and (r.kind <> '\(Proof.Kind.identifier.rawValue)' or r.is_vouched) limit 1
+        """
 
     /// The questions whose installation was issued here, not revoked, and seen with one Apple customer only.
     static let provenInstallations = Statement<[EvidenceQuestion], EvidencePart>(

@@ -25,6 +25,8 @@ package struct StoredReceipt: Sendable, Equatable {
     /// user than the poster.
     package var appHasOrders = false
     package let isVouched: Bool
+    /// The source of the receipt.
+    package var source = ReceiptSource.post
     package let lane: Lane
     package let state: ReceiptState
     package let reason: String?
@@ -127,20 +129,7 @@ extension Statements {
           order by id
           on conflict (id) do nothing
           returning id, app_id, received_at, due_at),
-        stored as (
-          insert into stored_payloads (receipt_id, received_on, body, header_sha256)
-          select id, (now() at time zone 'UTC')::date, body, header
-          from unnest($1::uuid[], $13::text[], $14::bytea[]) as i(id, body, header)
-          where body <> '' and id in (select id from new)),
-        headers as (
-          insert into proof_headers (sha256, header)
-          select sha, header from unnest($15::bytea[], $16::text[]) as h(sha, header) order by sha
-          on conflict do nothing),
-        tally as (
-          insert into tallies as t (app_id, day, source, shard, received)
-          select app_id, (now() at time zone 'UTC')::date, 'post', pg_backend_pid() % 64, count(*)
-          from new group by app_id order by app_id
-          on conflict (app_id, day, source, shard) do update set received = t.received + excluded.received)
+        \(keepingProofs("unnest($1::uuid[], $13::text[], $14::bytea[])", "unnest($15::bytea[], $16::text[])", source: "'post'"))
         select id, received_at, due_at from new
         union all
         select id, null, null from asked where not may
@@ -175,6 +164,32 @@ extension Statements {
             return (id, InsertedReceipt(id: id, receivedAt: receivedAt, dueAt: try row.date(2)))
         })
 
+    /// SQL: CTEs that store the payloads of the receipts in the CTE `new` with the headers that they share, and count
+    /// the receipts on the independent side of the conservation check.
+    ///
+    /// - Parameters:
+    ///   - bodies: rows of a receipt's id, its own part of the payload, and the hash of its header.
+    ///   - headers: rows of a header's hash and text.
+    ///   - source: who brought the receipts, as an expression of a row of `new`.
+    static func keepingProofs(_ bodies: String, _ headers: String, source: String) -> String {
+        """
+        stored as (
+          insert into stored_payloads (receipt_id, received_on, body, header_sha256)
+          select id, (now() at time zone 'UTC')::date, body, header
+          from \(bodies) as i(id, body, header)
+          where body <> '' and id in (select id from new)),
+        headers as (
+          insert into proof_headers (sha256, header)
+          select sha, header from \(headers) as h(sha, header) order by sha
+          on conflict do nothing),
+        tally as (
+          insert into tallies as t (app_id, day, source, shard, received)
+          select app_id, (now() at time zone 'UTC')::date, source, pg_backend_pid() % 64, count(*)
+          from (select app_id, \(source) as source from new) n group by app_id, source order by app_id, source
+          on conflict (app_id, day, source, shard) do update set received = t.received + excluded.received)
+        """
+    }
+
     /// The rows that messages point at, with their payloads. A kept payload is read only where the payload of the day
     /// is gone. An id that is not stored is missing from the result.
     package static let fetchReceipts = Statement<[UUID], StoredReceipt>(
@@ -201,10 +216,11 @@ extension Statements {
               where receipt_id = r.id and transaction_id <> coalesce(r.transaction_id, '')
               order by transaction_id, said_at desc) l
             where r.transaction_id is not null or not exists (select from outcomes o where o.receipt_id = r.id and o.transaction_id = l.transaction_id
-              and o.state = 'held' and o.reason in ('foreign_order', 'foreign_record', 'token_disputed'))) end
+              and o.state = 'held' and o.reason in ('foreign_order', 'foreign_record', 'token_disputed'))) end,
+          r.source
         from unnest($1::uuid[]) as i(id)
         cross join lateral (select id, app_id, user_id, order_id, kind, transaction_id, original_transaction_id, is_vouched,
-          lane, state, reason, attempt, rescues, received_at, claimed_at, installation_id, target, declared, lines
+          lane, state, reason, attempt, rescues, received_at, claimed_at, installation_id, target, declared, lines, source
           from receipts where id = i.id offset 0) r
         left join lateral (select body from payloads where receipt_id = r.id
           and received_on = (r.received_at at time zone 'UTC')::date offset 0) p on true
@@ -222,7 +238,7 @@ extension Statements {
                 installationID: try row.optionalText(18), target: try row.optionalJSON(19),
                 declared: try row.optionalJSON(20) == nil ? nil : try row.decoded(20),
                 appHasOrders: try row.optionalBool(21) ?? false,
-                isVouched: try row.bool(7), lane: try row.lane(8),
+                isVouched: try row.bool(7), source: try row.word(25), lane: try row.lane(8),
                 state: try row.state(9), reason: try row.optionalText(10), attempt: try row.int(11),
                 rescues: try row.int(15),
                 receivedAt: try row.date(12), claimedAt: try row.date(22), readAt: try row.date(13),
@@ -257,12 +273,14 @@ extension Statements {
         },
         read: { row throws(PostgresError) in try row.uuid(0) })
 
-    /// Moves receipts that need Apple to the lane `apple`; their pointers follow. The statement does not wait: it
+    /// Moves receipts that need Apple to the lane `apple`; their pointers follow. A receipt that nobody posted never
+    /// leaves its lane: a program of the version before would judge it as posted. The statement does not wait: it
     /// passes over a row that another process has locked, and that row's due time brings the row back.
     package static let reroute = Statement<[Postponement], UUID>(
         "ledger.reroute",
         """
-        update receipts r set lane = 'apple', due_at = now() + make_interval(secs => m.due_in)
+        update receipts r set lane = case when r.lane = 'unposted' then r.lane else 'apple' end,
+          due_at = now() + make_interval(secs => m.due_in)
         from (
           select i.id, i.due_in from unnest($1::uuid[], $2::int[], $3::float8[]) as i(id, attempt, due_in)
           cross join lateral (select 1 from receipts r

@@ -124,7 +124,7 @@ extension Statements {
         """,
         bind: { strikes in
             [
-                .uuids(strikes.pointers.map(\.receiptID)), .int32s(strikes.pointers.map(\.attempt)), .int32(rescuesMax),
+                .uuids(strikes.pointers.map(\.id)), .int32s(strikes.pointers.map(\.attempt)), .int32(rescuesMax),
                 .double(strikes.parking.againMin.inSeconds), .double(strikes.parking.againMax.inSeconds),
                 .double(strikes.parking.after.inSeconds),
             ]

@@ -2,8 +2,8 @@ import Purchases
 
 // What Apple's end of a purchase means, in SQL: as ``Transaction/ending``, and held against it by a test.
 extension Statements {
-    /// Of a row of `transactions`: why nothing of it is left to give, `refunded` or `withdrawn`; `review` where Apple took
-    /// it back for a reason that is not known here; null where it stands, or was paid for all the same.
+    /// Of a row of `transactions`: why nothing of it is left to give, `refunded` or `withdrawn`; `review` where Apple
+    /// took it back for a reason that is not known here; null where it stands, or was paid for all the same.
     ///
     /// - Parameter row: has all columns of the table.
     static func takenBack(_ row: String) -> String { "nullif(\(ending(row)), 'in_part')" }
@@ -12,6 +12,12 @@ extension Statements {
     static func isRefund(_ row: String) -> String {
         "coalesce(\(ending(row)) in ('refunded', 'in_part', 'review'), false)"
     }
+
+    /// SQL: a select of the columns that ``takenBack(_:)`` reads, and of those by which facts are compared.
+    static let factsOfEnd = """
+        select app_id, environment, original_transaction_id, product_id, kind, expires_at, revoked_at, ownership, signed_at,
+          facts from transactions
+        """
 
     private static func ending(_ row: String) -> String {
         let type = "\(row).facts ->> 'revocationType'"
@@ -38,8 +44,8 @@ extension Statements {
             """
     }
 
-    /// Another product of its chain was bought within a minute of its end, where that may explain it. By its chain alone:
-    /// hardly any row is asked.
+    /// Another product of its chain was bought within a minute of its end, where that may explain it. By its chain
+    /// alone: hardly any row is asked.
     private static func hasSuccessor(_ row: String) -> String {
         let type = "\(row).facts ->> 'revocationType'"
         return """

@@ -33,8 +33,8 @@ package struct SettleBatch: Sendable {
 
 extension Database {
     /// Writes every verdict of a batch, final or not, in one transaction: facts, grants, outcomes, attempts, events,
-    /// receipts. Returns what became of each receipt. A receipt that is missing from the result was changed since it was
-    /// read, or is locked, or one of its purchases must be matched anew: the caller reads it again.
+    /// receipts. Returns what became of each receipt. A receipt that is missing from the result was changed since it
+    /// was read, or is locked, or one of its purchases must be matched anew: the caller reads it again.
     ///
     /// Idempotent: a repeated batch finds settled rows, or rows whose attempt moved on, and changes nothing.
     package func settle(_ batch: SettleBatch) async throws(PostgresError) -> [Settlement] {
@@ -85,8 +85,8 @@ struct SettleTransaction {
         queue(Statements.storeFacts, rows.filter { $0.transaction != nil })
         let lacking = queue(
             Statements.takeLimitPlaces, batch.verdicts.filter { !$0.places.isEmpty }.flatMap(Self.places))
-        let giving = rows.indices.filter { rows[$0].asked.gives }
-        let read = queue(Statements.readGates, giving.map { rows[$0] })
+        let gated = rows.indices.filter { rows[$0].hasGate && rows[$0].transaction != nil }
+        let read = queue(Statements.readGates, gated.map { rows[$0] })
         let trust = transaction.queue(Statements.readTrust, batch.verdicts.map(\.receiptID))
         let given = queue(Statements.readGiven, rows.filter { $0.transactionID == nil }.map(\.verdict.receiptID))
         try transaction.exchange()
@@ -94,13 +94,13 @@ struct SettleTransaction {
         let receipts = Dictionary(uniqueKeysWithValues: taken.rows.map { ($0.id, $0) })
         guard !receipts.isEmpty else { return nil }
         var gates = Array(repeating: Gate(), count: rows.count)
-        for (row, gate) in read?.rows ?? [] { gates[giving[row]] = gate }
+        for (row, gate) in read?.rows ?? [] { gates[gated[row]] = gate }
         var limits: [PurchaseOfReceipt: Set<LimitPlace.Limit>] = [:]
         for place in lacking?.rows ?? [] {
             limits[PurchaseOfReceipt(receipt: place.receiptID, transaction: place.transactionID), default: []]
                 .insert(place.limit)
         }
-        for index in limits.isEmpty ? [] : giving {
+        for index in limits.isEmpty ? [] : gated {
             guard let purchase = PurchaseOfReceipt(rows[index]), let lacking = limits[purchase] else { continue }
             gates[index].lacking = lacking.sorted { $0.rawValue < $1.rawValue }
         }
@@ -137,7 +137,8 @@ struct SettleTransaction {
         let granted = queue(Statements.insertGrants, giving)
         let asked = decided.indices.filter { index in
             guard decided[index].row.transactionID != nil else { return false }
-            if case .open = decided[index].decision { return false }
+            // An unposted receipt ends where a user has its purchase, also while it waits for its owner.
+            if case .open = decided[index].decision { return !decided[index].row.verdict.claim.isPosted }
             return true
         }
         let read = queue(Statements.readStandings, asked.map { decided[$0].row })
@@ -279,6 +280,8 @@ struct SettleTransaction {
         queue(Statements.markTrust, marked)
         queue(Statements.tellAnswers, marked.filter { $0.outcome.mark != .given })
         let updated = queue(Statements.updateReceipts, ended)
+        // After the receipts: a receipt that has just ended waits for nothing.
+        queue(Statements.wakeUnposted, purchases.filter(\.isWon).map(\.row) + moves.map(\.row))
         return SettleResult(purchases: purchases, told: told, updated: updated)
     }
 

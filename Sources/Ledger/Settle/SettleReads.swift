@@ -20,8 +20,8 @@ extension Statements {
         .int32("lines") { $0.verdict.lines },
     ]
 
-    /// SQL: a CTE of the receipts whose verdicts count no more: they are about a user who became part of another account
-    /// since it was matched, or was erased.
+    /// SQL: a CTE of the receipts whose verdicts count no more: they are about a user who became part of another
+    /// account since it was matched, or was erased.
     private static func outdated(_ rows: BatchRows) -> String {
         """
         outdated as (
@@ -39,8 +39,8 @@ extension Statements {
         """
     }
 
-    /// Locks the receipts that are as they were when they were judged. A receipt that another process has locked is left
-    /// out, so that nobody waits for a neighbour.
+    /// Locks the receipts that are as they were when they were judged. A receipt that another process has locked is
+    /// left out, so that nobody waits for a neighbour.
     ///
     /// An outdated verdict is left out too: the row is read again, and names the user by the account.
     static let takeReceipts = Statement<[VerdictRow], TakenReceipt>(
@@ -68,36 +68,24 @@ extension Statements {
     /// Stores Apple's facts of the batch's purchases, of each the newest, where none newer are stored. What a receipt
     /// says of a purchase is no news where facts of it are stored.
     ///
-    /// Comes before the gates: the row lock on signed facts lets two transactions about one purchase follow one another,
-    /// so that the gate of the second one sees a refund that the first one has stored. Facts without a signing time lock
-    /// nothing where facts are stored: a refund that is committed after the gate was read counts as later.
+    /// Comes before the gates: the lock on the facts lets two transactions about one purchase follow one another, so
+    /// that the gate of the second one sees a refund that the first one has stored. A purchase that is to be given
+    /// locks its facts whether or not it brings newer ones.
     static let storeFacts = Statement<[VerdictRow], Void>(
         "settle.store_facts",
-        guardColumns + [
-            .text("app") { $0.verdict.appID }, .text("transaction") { $0.transactionID },
-            .text("environment") { $0.transaction?.environment }, .text("original") { $0.transaction?.originalID },
-            .text("product") { $0.transaction?.productID }, .text("kind") { $0.transaction?.kind?.rawValue },
-            .int32("quantity") { $0.transaction?.quantity }, .date("purchased_at") { $0.transaction?.purchasedAt },
-            .date("expires_at") { $0.transaction?.expiresAt }, .date("revoked_at") { $0.transaction?.revokedAt },
-            .text("token") { $0.transaction?.appAccountToken?.text }, .text("ownership") { $0.transaction?.ownership },
-            .text("customer") { $0.transaction?.customerID }, .date("signed_at") { $0.transaction?.signedAt },
-            .json("facts") { $0.transaction?.facts },
-        ],
+        guardColumns + [.text("app") { $0.verdict.appID }, .bool("gives") { $0.asked.gives }]
+            + columnsOfFacts { $0.transaction },
         sql: { rows in
-            """
-            insert into transactions as t (\(factColumns))
-            select distinct on (transaction) transaction, app, environment, original, product, kind, quantity,
-              purchased_at, expires_at, revoked_at, token::uuid, ownership, customer, signed_at, facts
-            from \(rows.rows(as: "i")) \(lockedReceipt)
-            where (signed_at is not null
-                or (select true from transactions t where t.transaction_id = i.transaction) is null)
-            order by transaction, signed_at desc nulls last
-            \(onOlderFacts)
-            """
+            storingFacts(
+                from: """
+                    \(rows.rows(as: "i")) \(lockedReceipt)
+                    where (signed_at is not null or gives
+                        or (select true from transactions t where t.transaction_id = i.transaction) is null)
+                    """)
         })
 
-    /// SQL: a join of a row `i` with its receipt, if the receipt is as it was and no other process has it. The transaction
-    /// has locked the receipts already.
+    /// SQL: a join of a row `i` with its receipt, if the receipt is as it was and no other process has it. The
+    /// transaction has locked the receipts already.
     private static let lockedReceipt = """
         cross join lateral (
           select 1 from receipts
@@ -165,8 +153,8 @@ extension Statements {
             LackingPlace(receiptID: try row.uuid(0), transactionID: try row.text(1), limit: try row.word(2))
         })
 
-    /// The gates of purchases that are to be given, each with the row's place in the batch, from 0; a purchase without a
-    /// row has nothing at its gate.
+    /// The gates of purchases that are to be given, or to be rejected for their end, each with the row's place in the
+    /// batch, from 0; a purchase without a row has nothing at its gate.
     ///
     /// By the purchase's id alone: the index of refunds is empty to statistics of a time without any, and would be
     /// walked. An end that the proof shows itself was judged.
@@ -178,20 +166,19 @@ extension Statements {
             .text("environment") { $0.transaction?.environment }, .text("original") { $0.transaction?.originalID },
             .text("purchase_key") { $0.transaction?.purchaseKey },
             .date("purchased_at") { $0.transaction?.purchasedAt }, .date("revoked_at") { $0.transaction?.revokedAt },
-            .date("signed_at") { $0.transaction?.signedAt },
+            .date("signed_at") { $0.transaction?.signedAt }, .bool("gives") { $0.asked.gives },
         ],
         sql: { rows in
             """
-            select i.n - 1, k.word, imported.user_id, imported.app_id, imported.environment, place.is_taken, i.transaction
+            select i.n - 1, case when i.gives then k.word end, imported.user_id, imported.app_id, imported.environment,
+              place.is_taken, i.transaction, not i.gives and k.stands
             from \(rows.rows(as: "i", ordinality: "n"))
             left join lateral (
-              select \(takenBack("t")) as word from (
-                select app_id, environment, original_transaction_id, product_id, kind, expires_at, revoked_at, ownership,
-                  signed_at, facts
-                from transactions where transaction_id = i.transaction offset 0) t
-              where t.app_id = i.app and t.environment = i.environment and t.revoked_at is distinct from i.revoked_at
-                and t.signed_at > coalesce(i.signed_at, '-infinity')) k on true
-            left join lateral (\(importedGrant("i", id: "transaction"))) imported on true
+              select w.word, w.word is null and i.revoked_at is not null as stands from (
+                select \(takenBack("t")) as word from (\(factsOfEnd) where transaction_id = i.transaction offset 0) t
+                where t.app_id = i.app and t.environment = i.environment and t.revoked_at is distinct from i.revoked_at
+                  and t.signed_at > coalesce(i.signed_at, '-infinity') offset 0) w) k on true
+            left join lateral (\(importedGrant("i", id: "transaction"))) imported on i.gives
             left join lateral (
               select p.confirmed_at is null and p.revoked_at is null and not exists (select from outcomes o
                   where o.receipt_id = i.receipt and o.transaction_id = i.transaction
@@ -199,11 +186,13 @@ extension Statements {
               from provisional_grants p
               where i.is_provisional and p.transaction_id = i.transaction and p.receipt_id = i.receipt
               offset 0) place on true
-            where k.word is not null or imported.user_id is not null or place.is_taken
+            where k.word is not null and i.gives or k.stands and not i.gives or imported.user_id is not null
+              or place.is_taken
             """
         },
         read: { row throws(PostgresError) in
             var gate = Gate()
+            gate.standsAgain = try row.optionalBool(7) ?? false
             gate.takenBack = try row.optionalText(1).flatMap(Reason.init(rawValue:))
             if let userID = try row.optionalText(2) {
                 gate.imported = Standing.Holding(
@@ -214,7 +203,8 @@ extension Statements {
             return (row: try row.int(0), gate: gate)
         })
 
-    /// SQL: the grants of the purchase of a row `i`, under its id or one of its keys: one or none, as often as it is found.
+    /// SQL: the grants of the purchase of a row `i`, under its id or one of its keys: one or none, as often as it is
+    /// found.
     private static func grantsOfPurchase(_ columns: String) -> String {
         ["transaction_id = i.transaction", "purchase_key = i.purchase_key", "period_key = i.period_key"]
             .map { "(select \(columns) from grants where \($0))" }.joined(separator: " union all ")
@@ -223,7 +213,8 @@ extension Statements {
     private static let holdingColumns =
         "receipt_id, transaction_id, user_id, app_id, environment, binding_source, order_id"
 
-    /// Who has the purchases of these rows, here or by the former system, each with the row's place, from 0; no row for a purchase that nobody has.
+    /// Who has the purchases of these rows, here or by the former system, each with the row's place, from 0; no row for
+    /// a purchase that nobody has.
     static let readStandings = Statement<[VerdictRow], (row: Int, standing: Standing)>(
         "settle.read_standings",
         [

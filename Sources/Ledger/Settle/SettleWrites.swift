@@ -6,8 +6,8 @@ import Purchases
 // What a settle transaction writes, in its order.
 extension Statements {
     /// Gives bonuses, each once by the user's key of its period: the purchase of the row brings the bonus's goods. A
-    /// purchase that is granted already, or whose order is bound, brings none. `given_bonuses_have_grants` refuses the commit where a
-    /// bonus's grant was not inserted, and the batch is repeated.
+    /// purchase that is granted already, or whose order is bound, brings none. `given_bonuses_have_grants` refuses the
+    /// commit where a bonus's grant was not inserted, and the batch is repeated.
     ///
     /// - Parameter rows: of a purchase the one that will have the grant.
     static let giveBonuses = Statement<[VerdictRow], Void>(
@@ -53,19 +53,19 @@ extension Statements {
             .text("product") { $0.transaction?.productID }, .int32("quantity") { $0.transaction?.quantity },
             .json("goods") { $0.asked.goods.map(GoodsJSON.encode) }, .bool("has_bonuses") { $0.bonuses != nil },
             .text("binding") { $0.binding?.rawValue }, .text("order_text") { $0.match?.order?.id.text },
-            .text("item") { $0.match?.item },
+            .text("item") { $0.match?.item }, .bool("is_entitling") { $0.isEntitlingByGrant },
         ],
         sql: { rows in
             """
             insert into grants (transaction_id, purchase_key, period_key, app_id, environment, user_id, customer_id,
-              receipt_id, product_id, quantity, goods, binding_source, order_id, item)
+              receipt_id, product_id, quantity, goods, binding_source, order_id, item, is_entitling)
             select transaction, purchase_key, period_key, app, environment, owner, customer, receipt, product, quantity,
               case when has_bonuses then goods || coalesce((
                   select jsonb_agg(g order by g ->> 'bonus')
                   from given_bonuses b cross join lateral jsonb_array_elements(b.goods) g
                   where b.transaction_id = i.transaction and b.freed_at is null), '[]')
                 else goods end,
-              binding, order_text::uuid, item
+              binding, order_text::uuid, item, is_entitling
             from \(rows.rows(as: "i"))
             order by coalesce(period_key, purchase_key) collate "C", transaction collate "C", receipt
             on conflict do nothing
@@ -293,8 +293,8 @@ extension Statements {
             """
         })
 
-    /// Writes the receipts' states, and returns what became of each. A try in the lane `bulk` comes back through Apple's
-    /// queue.
+    /// Writes the receipts' states, and returns what became of each. A try in the lane `bulk` comes back through
+    /// Apple's queue.
     static let updateReceipts = Statement<
         [SettledReceipt], (id: UUID, state: ReceiptState, attempt: Int, age: Double)
     >(
@@ -319,4 +319,31 @@ extension Statements {
         read: { row throws(PostgresError) in
             (id: try row.uuid(0), state: try row.state(1), attempt: try row.int(2), age: try row.double(3))
         })
+
+    /// Makes receipts due that nobody posted and that wait for an owner: of the same chain, or of the same customer.
+    /// Each takes a look at a small index, which is empty where nothing waits. A receipt that another process has
+    /// locked is left out: the follow-up of the chain makes it due.
+    static let wakeUnposted = Statement<[VerdictRow], Void>(
+        "settle.wake_unposted",
+        [
+            .text("app") { $0.verdict.appID }, .text("original") { $0.originalID },
+            .text("customer") { $0.transaction?.customerID },
+        ],
+        sql: { rows in
+            """
+            update receipts set due_at = now()
+            where id = any(array(
+              select w.id from \(rows.rows(as: "i")) cross join lateral (\(waitingUnposted)) w
+                cross join lateral (select from receipts
+                  where id = w.id and app_id = i.app and settled_at is null and due_at > now()
+                  for no key update skip locked) l))
+            """
+        })
+
+    /// SQL: a select of the ids of open receipts that nobody posted, of the chain or of the customer of a row `i`.
+    static let waitingUnposted = """
+        select id from receipts where original_transaction_id = i.original and source <> 'post' and settled_at is null
+        union
+        select id from receipts where customer_id = i.customer and source <> 'post' and settled_at is null
+        """
 }

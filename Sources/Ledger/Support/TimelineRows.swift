@@ -77,6 +77,8 @@ package struct TimelineRows: Sendable {
         /// What the proof says it is of, which nobody had verified when it was posted.
         package var shownTransactionId: String?
         package var shownProductId: String?
+        /// `post`, or who brought it without a post: `notification`, `sweep`.
+        package var source: String?
         /// What its posts said, each once, the first post included; nil where all posts said the same.
         package var said: [Said]?
     }
@@ -283,6 +285,8 @@ package struct TimelineRows: Sendable {
     package let doubleCharges: [DoubleCharge]
     package let reports: [Report]
     package let imported: [Imported]
+    /// Read by a statement of its own, a moment later.
+    package var hearing = TimelineHearing()
 
     package init(
         now: Date, receipts: [Receipt], outcomes: [Outcome], attempts: [Attempt], transactions: [Transaction],

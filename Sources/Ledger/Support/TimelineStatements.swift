@@ -75,8 +75,8 @@ extension Statements {
         bind: { [.uuid($0.id)] + $0.values }, read: timelineKeys)
 
     /// Keys by a transaction's id, one row per app: a bare id may also be posted in an app that Apple did not sell it
-    /// in. The app in which Apple sold it comes first. A user finds the user's own posts and grants. A post that waits is
-    /// found by what its proof says, from its first second on.
+    /// in. The app in which Apple sold it comes first. A user finds the user's own posts and grants. A post that waits
+    /// is found by what its proof says, from its first second on.
     package static let findTransactionTimeline = Statement<TimelineQuestion<String>, TimelineKeys>(
         "timeline.find_transaction",
         """
@@ -189,7 +189,7 @@ private enum TimelineQueries {
     private static let isOfApp = "app_id || '' = $1"
 
     private static let receipts = """
-        select id, user_id as "userId", order_id as "orderId", kind, lane, transaction_id as "transactionId",
+        select id, user_id as "userId", order_id as "orderId", source, kind, lane, transaction_id as "transactionId",
           original_transaction_id as "originalTransactionId", is_vouched as "isVouched", state, reason, attempt,
           extract(epoch from received_at) as "receivedAt", extract(epoch from judged_at) as "judgedAt",
           extract(epoch from due_at) as "dueAt", extract(epoch from settled_at) as "settledAt",

@@ -77,6 +77,11 @@ package struct UserErasure: Sendable {
             _ = try await database.run(
                 Statements.emptyUnnamedPosts, UserName(appID: name.appID, key: owner))
         }
+        for id in ids {
+            _ = try await database.run(
+                Statements.eraseHeardOfUser,
+                (user: UserName(appID: name.appID, key: id), owner: keys == nil ? tombstone : id))
+        }
         guard keys == nil else { return isKnown }
         for id in ids {
             let user = UserName(appID: name.appID, key: id)

@@ -108,6 +108,14 @@ extension Statements {
         bind: { [.text($0.appID), .text($0.key)] },
         read: { row throws(PostgresError) in try row.int(0) })
 
+    /// Erases the user from the rows that follow after grants (revocations, subscriptions, consents, notifications),
+    /// and returns the number of emptied payloads. Runs after the erasure of the user: since then the owner is the
+    /// user's name in grants.
+    package static let eraseHeardOfUser = Statement<(user: UserName, owner: String), Int>(
+        "users.erase_heard", "select erase_heard_of_user($1, $2, $3)",
+        bind: { [.text($0.user.appID), .text($0.user.key), .text($0.owner)] },
+        read: { row throws(PostgresError) in try row.int(0) })
+
     package static let readmitUser = Statement<(user: EnteredUser, actor: String), Int>(
         "users.readmit", "select readmit_user($1, $2, $3, $4, $5)",
         bind: {

@@ -1,6 +1,6 @@
 package import Foundation
 
-/// Everything that is known of one chain at one moment: the input of its follow-up.
+/// The facts about one chain at one moment: the input of the chain's follow-up.
 package struct ChainFacts: Sendable, Equatable {
     /// One transaction of the chain, by the newest facts, with its grant if it has one.
     package struct Purchase: Sendable, Equatable {
@@ -8,7 +8,7 @@ package struct ChainFacts: Sendable, Equatable {
         package var grant: Grant?
         /// In the order of their ordinals.
         package var revocations: [RevocationEntry]
-        /// What the app's backend says was used of it, in thousandths of a percent. Nil: it has not said.
+        /// The consumption that the app's backend reported, in thousandths of a percent. Nil: it reported none.
         package var consumed: Int?
 
         package init(
@@ -23,17 +23,19 @@ package struct ChainFacts: Sendable, Equatable {
 
     package struct Grant: Sendable, Equatable {
         package var receiptID: UUID
-        /// Who holds the purchase now, after moves and merges. Nil: the user was erased.
+        /// The user who holds the purchase now, after moves and merges. Nil: the user was erased.
         package var userID: String?
         package var goods: [AppPolicy.Goods]
         package var quantity: Int
         package var grantedAt: Date
-        /// Whether it was given on trust, and Apple's answer took it back (`purchase.revoked` was told then).
+        /// Whether the purchase was given on trust, and Apple's answer took it back (`purchase.revoked` was told then).
         package var isTakenBackOnTrust: Bool
+        /// Whether it was taken back because Apple refused its receipt, and Apple has signed nothing about it since.
+        package var isDenied: Bool
 
         package init(
             receiptID: UUID, userID: String?, goods: [AppPolicy.Goods], quantity: Int = 1, grantedAt: Date,
-            isTakenBackOnTrust: Bool = false
+            isTakenBackOnTrust: Bool = false, isDenied: Bool = false
         ) {
             self.receiptID = receiptID
             self.userID = userID
@@ -41,6 +43,7 @@ package struct ChainFacts: Sendable, Equatable {
             self.quantity = quantity
             self.grantedAt = grantedAt
             self.isTakenBackOnTrust = isTakenBackOnTrust
+            self.isDenied = isDenied
         }
     }
 
@@ -54,7 +57,7 @@ package struct ChainFacts: Sendable, Equatable {
     /// Each transaction once, in the order of their purchase.
     package var purchases: [Purchase]
     package var renewal: Renewal?
-    /// What the app's backend was told last. Nil: nothing yet.
+    /// The state that the app's backend was told last. Nil: nothing was told yet.
     package var told: ToldState?
     /// The first look that found the chain over by the clock alone.
     package var lapseSeenAt: Date?
@@ -104,9 +107,9 @@ package struct RevocationEntry: Sendable, Equatable {
     package var reason: Reason
     /// Whether goods are taken back, or given back.
     package var takesBack: Bool
-    /// Of the price that Apple has given back by now, in thousandths of a percent.
+    /// The share of the price that Apple has given back by now, in thousandths of a percent.
     package var percentage: Int
-    /// What this entry takes back, or gives back: of a larger share the difference.
+    /// The goods that this entry takes back, or gives back: if the share grew, the difference.
     package var goods: [AppPolicy.Goods]
     /// Apple's date.
     package var at: Date
@@ -138,21 +141,22 @@ package enum SubscriptionState: String, Sendable, CaseIterable, Codable {
     case expired
     /// Apple took the newest period back.
     case revoked
-    /// Another chain continues it: a bundle, or a subscription after a bundle.
+    /// Another chain continues this one: a bundle, or a subscription after a bundle.
     case replaced
 }
 
-/// Where a subscription stands at one moment: what its facts and the clock say together.
+/// The state of a subscription at one moment, by its facts and the clock.
 package struct SubscriptionStatus: Sendable, Equatable {
     package var state: SubscriptionState
     /// The period that the state is about.
     package var transactionID: String
     package var productID: String
-    /// When access ends or ended, by what is known now: the end of the period or of the grace period, or the revocation.
+    /// The time when access ends or ended, by the facts that are known now: the end of the period or of the grace
+    /// period, or the revocation.
     package var accessUntil: Date
-    /// Whether the app's policy lets the user use it now.
+    /// Whether the app's policy lets the user use the subscription now.
     package var isEntitled: Bool
-    /// Whether Apple's facts say that it is over. False: it runs, or only the clock says that it is over.
+    /// Whether Apple's facts say that the subscription is over. False: it runs, or only the clock says that it is over.
     package var isEndStated: Bool
 
     package init(
@@ -168,7 +172,7 @@ package struct SubscriptionStatus: Sendable, Equatable {
     }
 }
 
-/// What the app's backend has been told of a chain.
+/// The state of a chain as the app's backend was told it.
 package struct ToldState: Sendable, Equatable, Codable {
     package var state: SubscriptionState
     package var transactionID: String
@@ -205,18 +209,18 @@ package struct ToldState: Sendable, Equatable, Codable {
     }
 }
 
-/// What an app's subscriptions give.
+/// The app's policy for its subscriptions.
 package struct SubscriptionPolicy: Sendable, Equatable {
     package enum Goods: String, Sendable, CaseIterable {
         /// Each period gives the product's goods.
         case everyPeriod
-        /// Only the first period of a chain does.
+        /// A renewal gives none.
         case atStart
     }
 
     /// Whether a user may use a subscription in Apple's grace period.
     package var graceEntitles = true
-    /// Whether a user may use it while Apple tries to charge after its end.
+    /// Whether a user may use a subscription after its end while Apple tries to charge.
     package var retryEntitles = false
     package var goods = Goods.everyPeriod
 

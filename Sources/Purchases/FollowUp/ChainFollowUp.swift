@@ -2,12 +2,14 @@ import Encoding
 import Foundation
 
 extension ChainFacts {
-    /// What is to be written about the chain. A second follow-up of the same facts, after the first was written and at
-    /// the same moment, has no entry and no event.
+    /// The result of the chain's follow-up: everything that is to be written. A second follow-up of the same facts,
+    /// after the first was written and at the same moment, has no entry and no event.
     ///
-    /// - Every granted purchase gets the entries that make up the difference to what Apple says now.
-    /// - The subscription's state is compared with what was told. One look tells the present state and no state between.
-    /// - While nobody is known to have the chain, nothing is told of its state.
+    /// - Every granted purchase gets the entries that make up the difference to Apple's present facts.
+    /// - The subscription's state is compared with the told state. One look tells the present state and no state
+    ///   between.
+    /// - While nobody is known to have the chain, nothing is told of its state. Where Apple denied what somebody had,
+    ///   the user is told that nothing may be used any more.
     package func followUp(by policy: SubscriptionPolicy) -> FollowUp {
         let listed = ChainPurchase.all(purchases, isContinued: isContinued)
         var result = FollowUp()
@@ -20,8 +22,11 @@ extension ChainFacts {
             .flatMap { $0.listed.map(\.transaction.id) }
         guard
             let rules = SubscriptionRules(listed, renewal: renewal, isContinued: isContinued, policy: policy),
-            let owner = Owner(of: rules.periods)
-        else { return result }
+            let owner = Owner(of: rules.newestGrant)
+        else {
+            tellDenial(of: listed, in: &result)
+            return result
+        }
         let status = rules.status(at: now)
         result.dueAt = rules.nextChange(after: now)
         if status.isOverByClock(at: now) {
@@ -42,17 +47,27 @@ extension ChainFacts {
         return result
     }
 
-    /// Who has the chain: the holder of its newest granted period.
+    /// Tells that the user may use nothing any more, because Apple denied every period that was given on trust.
+    private func tellDenial(of listed: [ChainPurchase], in result: inout FollowUp) {
+        let denied = listed.last { $0.facts.isPeriod && $0.granted?.grant?.isDenied == true }
+        guard let told, told.isEntitled, let owner = Owner(of: denied?.granted?.grant) else { return }
+        var news = told
+        (news.state, news.isEntitled, news.accessUntil) = (.revoked, false, min(told.accessUntil, now))
+        var events = SubscriptionEvents(self, nil, owner: owner, told: told, news: news)
+        events.tellEntitlement()
+        result.events += events.written
+        (result.told, result.steps) = (news, events.steps)
+    }
+
+    /// The user who has the chain: the holder of its newest granted period.
     struct Owner {
         let userID: String
         /// Of that period's grant.
         let receiptID: UUID
 
         /// Nil: no period is granted, or the user was erased.
-        init?(of periods: [SubscriptionRules.Period]) {
-            guard let grant = periods.last(where: { $0.purchase.granted != nil })?.purchase.granted?.grant,
-                let userID = grant.userID
-            else { return nil }
+        init?(of grant: ChainFacts.Grant?) {
+            guard let grant, let userID = grant.userID else { return nil }
             self.userID = userID
             receiptID = grant.receiptID
         }

@@ -4,7 +4,7 @@ import Foundation
 /// One purchase of a chain with all transactions by which Apple lists it, in the order of their purchase.
 struct ChainPurchase {
     private(set) var listed: [ChainFacts.Purchase]
-    /// What Apple says about the purchase now: the newest statement about any of its transactions. It has the id of that
+    /// Apple's present statement about the purchase: the newest one about any of its transactions, with the id of that
     /// transaction.
     private(set) var facts: Transaction
 
@@ -13,7 +13,9 @@ struct ChainPurchase {
     /// The id by which events name the purchase: of its grant, else of its earliest transaction.
     var id: String { (granted ?? listed[0]).transaction.id }
     var purchasedAt: Date { listed[0].transaction.purchasedAt }
-    /// Whether nothing that Apple says forbids to give it, or a part of it.
+    /// Whether it was given on trust, and Apple has refused it under each id by which it is known.
+    var isDenied: Bool { listed.allSatisfy { $0.grant?.isDenied == true } }
+    /// Whether no statement of Apple's forbids to give the purchase, or a part of it.
     var stands: Bool { !facts.isTakenBack && facts.ending != .unknown }
     /// Seats that are paid for in a period, and that Apple has not taken back.
     var seats: Int {
@@ -55,8 +57,8 @@ struct ChainPurchase {
             || !listed.contains { $0.transaction.revokedAt.map { $0 < transaction.purchasedAt } ?? false }
     }
 
-    /// Finds the statement that counts. Of statements that Apple signed at one moment an end counts. A purchase of added
-    /// seats has ended only if each of its transactions has.
+    /// Finds the statement that counts. Of statements that Apple signed at one moment an end counts. A purchase of
+    /// added seats has ended only if each of its transactions has.
     private mutating func read(among transactions: [Transaction], isContinued: Bool) {
         let statements = listed.map { purchase in
             var transaction = purchase.transaction
@@ -74,6 +76,10 @@ struct ChainPurchase {
 }
 
 extension Transaction {
+    /// The latest moment at which Apple can have charged it. Apple may charge a period before it begins, and
+    /// `purchasedAt` is its beginning.
+    var chargedAt: Date { min(purchasedAt, signedAt ?? purchasedAt) }
+
     /// Whether seats were added to its period, so that several transactions are one period: Apple's
     /// `additionalTransactionReason`, which each of them has.
     fileprivate var addsSeats: Bool { fact("additionalTransactionReason") == .string("SEAT_ADDITION") }
@@ -88,8 +94,8 @@ extension Transaction {
         facts.contains(name) ? (try? JSONValue(parsing: Array(facts.utf8)))?[name] : nil
     }
 
-    /// Whether another product explains its end: one of its chain, or, where Apple gives a reason that is newer than this
-    /// program, a chain that continues this one, such as a bundle.
+    /// Whether another product explains the purchase's end: one of its chain, or, where Apple gives a reason that is
+    /// newer than this program, a chain that continues this one, such as a bundle.
     fileprivate func isReplaced(among transactions: [Transaction], isContinued: Bool) -> Bool {
         guard mayHaveSuccessor else { return false }
         return transactions.contains { $0.follows(self) } || isContinued && revocation.isUnknown

@@ -1,18 +1,18 @@
 package import Encoding
 package import Foundation
 
-/// What is to be written about a chain: the result of its follow-up.
+/// The result of a chain's follow-up: everything that is to be written about the chain.
 package struct FollowUp: Sendable, Equatable {
     /// An event for the app's backend.
     package struct Event: Sendable, Equatable {
         /// `purchase.revoked`, `subscription.renewed`, …
         package var type: String
         package var userID: String
-        /// The transaction that it is about.
+        /// The transaction that the event is about.
         package var transactionID: String
-        /// What tells it from others of its type about the same transaction.
+        /// A text that tells the event from others of its type about the same transaction.
         package var distinction: String
-        /// Its receipt, for the timeline: the receipt of the grant.
+        /// The receipt of the grant, for the timeline.
         package var receiptID: UUID
         package var body: [JSONValue.Member]
 
@@ -35,7 +35,7 @@ package struct FollowUp: Sendable, Equatable {
     package var told: ToldState?
     package var lapseSeenAt: Date?
     package var steps = 0
-    /// When a worker looks at the chain next. Nil: only new facts change it.
+    /// The time when a worker looks at the chain next. Nil: only new facts change the state.
     package var dueAt: Date?
     /// Transactions whose ended receipts are judged again: a refund was reversed, or a refund made way for a purchase
     /// that was taken for the refunded one.

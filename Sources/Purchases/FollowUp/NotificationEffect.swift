@@ -1,14 +1,14 @@
 import Encoding
 
-/// One row of the table of Apple's notifications: what Apple means by a type, and what follows.
+/// One row of the table of Apple's notifications: a type, its meaning, and its effect.
 ///
-/// The table is the documentation too: `Notifications.md` shows the same rows. A type decides nothing about a purchase;
-/// it says what a worker does with what Apple signed inside the notification. Types and subtypes are Apple's
-/// (AppleFacts, sections 4.3 and 5.3).
+/// The table is the documentation too: `Notifications.md` shows the same rows. A type decides nothing about a purchase.
+/// The type says what a worker does with the facts that Apple signed inside the notification. Types and subtypes are
+/// Apple's (AppleFacts, sections 4.3 and 5.3).
 package struct NotificationEffect: Sendable, Equatable {
-    /// What a worker does.
+    /// A worker's part.
     package enum Kind: String, Sendable, CaseIterable {
-        /// Stores the signed facts; what they change follows.
+        /// Stores the signed facts; the follow-up writes their effects.
         case hear
         /// Stores the signed facts, and opens a question about a refund that Apple wants answered.
         case refundRequest
@@ -23,9 +23,9 @@ package struct NotificationEffect: Sendable, Equatable {
     package var subtypes: [String?]
     /// The types of version 1 that mean the same.
     package var typesOfVersion1: [String]
-    /// What Apple means.
+    /// The meaning that Apple gives the type.
     package var meaning: String
-    /// What follows, as far as the signed facts say so.
+    /// The effect, as far as the signed facts say so.
     package var follows: String
     package var kind: Kind
 

@@ -1,8 +1,8 @@
 package import Foundation
 
-/// What Apple says about the next renewal of a subscription, in our nouns. Each value is nil where Apple does not say it.
+/// Apple's facts about the next renewal of a subscription, in our nouns. Each value is nil where Apple does not say it.
 ///
-/// It names no app: it counts for the app of a verified transaction of the same chain.
+/// The facts name no app. They count for the app of a verified transaction of the same chain.
 package struct Renewal: Sendable, Equatable, Codable {
     /// Whether the customer agreed to a higher price.
     package enum PriceConsent: String, Sendable, Codable {
@@ -17,8 +17,8 @@ package struct Renewal: Sendable, Equatable, Codable {
     /// The product of the next period.
     package var nextProductID: String?
     package var renewsAutomatically: Bool?
-    /// Apple's number of the reason why it ended: 1 cancelled, 2 billing error, 3 no consent to a price, 4 the product is
-    /// not for sale, 5 another; others are newer than this program.
+    /// Apple's number of the reason why the subscription ended: 1 cancelled, 2 billing error, 3 no consent to a price,
+    /// 4 the product is not for sale, 5 another; others are newer than this program.
     package var expirationIntent: Int?
     package var isInBillingRetry: Bool
     package var graceUntil: Date?

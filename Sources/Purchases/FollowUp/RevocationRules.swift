@@ -1,7 +1,7 @@
 import Encoding
 import Foundation
 
-/// What Apple has taken back of one granted purchase: so far by its entries, or by its end.
+/// The goods that Apple has taken back of one granted purchase: so far by its entries, or by its end.
 struct TakenBack: Equatable {
     var isEnded = false
     /// Whether the end takes goods back.
@@ -9,13 +9,13 @@ struct TakenBack: Equatable {
     var reason = RevocationEntry.Reason.refunded
     /// Of the price, in thousandths of a percent.
     var percentage = 0
-    /// By place in the list of what was given.
+    /// By place in the list of the given goods.
     var amounts: [Int]
 
     /// Nothing.
     init(of given: [AppPolicy.Goods]) { amounts = given.map { _ in 0 } }
 
-    /// What the entries of a purchase add up to.
+    /// The sum of the entries of a purchase.
     ///
     /// - Parameter given: the goods of its grant, each item once.
     init(_ purchase: ChainFacts.Purchase, given: [AppPolicy.Goods]) {
@@ -42,7 +42,7 @@ struct TakenBack: Equatable {
         }
     }
 
-    /// What the present end of a purchase takes back. Nil: Apple's reason is not known here.
+    /// The goods that the present end of a purchase takes back. Nil: Apple's reason is not known here.
     init?(end facts: Transaction, given: [AppPolicy.Goods]) {
         self.init(of: given)
         guard let ending = facts.ending else { return }
@@ -102,9 +102,10 @@ extension ChainPurchase {
         var event: FollowUp.Event?
     }
 
-    /// What is to be written about the purchase, in the order of the ordinals.
+    /// The entries that are to be written about the purchase, in the order of the ordinals. Facts from before Apple's refusal of a
+    /// grant on trust give nothing back.
     func steps(now: Date) -> [Step] {
-        guard var granted else { return [] }
+        guard var granted, granted.grant?.isDenied != true else { return [] }
         var steps: [Step] = []
         // Two at most: a refund of no share at all is reinstated and begun anew.
         while let step = step(granted, now: now), steps.count < 2 {
@@ -114,8 +115,8 @@ extension ChainPurchase {
         return steps
     }
 
-    /// The difference between what the present end takes back and what the entries took back so far. Nil: there is none,
-    /// or Apple's reason is not known here.
+    /// The difference between the present end and the entries so far. Nil: there is none, or Apple's reason is not
+    /// known here.
     private func step(_ granted: ChainFacts.Purchase, now: Date) -> Step? {
         guard let grant = granted.grant else { return nil }
         let given = grant.goods.combined
@@ -170,7 +171,7 @@ extension ChainPurchase {
 }
 
 extension ChainFacts.Grant {
-    /// Of what was bought, how many whole units were taken back.
+    /// The number of whole units of the bought quantity that were taken back.
     fileprivate func units(of takenBack: TakenBack) -> Int {
         takenBack.takesBack ? quantity * takenBack.percentage / Revocation.whole : 0
     }

@@ -1,10 +1,11 @@
 import Encoding
 import Foundation
 
-/// The events that tell the difference between what was told of a subscription and its state now.
+/// The events that tell the difference between the told state of a subscription and its present state.
 struct SubscriptionEvents {
     private let chain: ChainFacts
-    private let rules: SubscriptionRules
+    /// Nil: no period counts any more.
+    private let rules: SubscriptionRules?
     private let owner: ChainFacts.Owner
     private let told: ToldState?
     private let news: ToldState
@@ -12,7 +13,7 @@ struct SubscriptionEvents {
     /// How many events about its subscription the chain has had.
     private(set) var steps: Int
 
-    init(_ chain: ChainFacts, _ rules: SubscriptionRules, owner: ChainFacts.Owner, told: ToldState?, news: ToldState) {
+    init(_ chain: ChainFacts, _ rules: SubscriptionRules?, owner: ChainFacts.Owner, told: ToldState?, news: ToldState) {
         self.chain = chain
         self.rules = rules
         self.owner = owner
@@ -31,7 +32,7 @@ struct SubscriptionEvents {
         tellEntitlement()
     }
 
-    /// The event that says the present state. Nil: it was told.
+    /// The event that says the present state. Nil: the state was told before.
     private var eventOfState: String? {
         guard let told else { return news.state == .active ? "started" : name }
         let isOfSamePeriod = told.transactionID.isSameText(as: news.transactionID)
@@ -50,14 +51,14 @@ struct SubscriptionEvents {
         }
     }
 
-    /// Whether something was told that is different now, beside the state: the product, its end, the seats, or what the
-    /// next period is to be. What becomes known for the first time is a change only if it is not the usual.
+    /// Whether a told fact beside the state is different now: the product, its end, the seats, or the terms of the next
+    /// period. A fact that becomes known for the first time is a change only if it is not the usual one.
     private var isChanged: Bool {
         guard let told else { return false }
         let isOfSamePeriod = told.transactionID.isSameText(as: news.transactionID)
         if !told.productID.isSameText(as: news.productID) { return true }
         if let renews = news.renewsAutomatically, renews != told.renewsAutomatically ?? true { return true }
-        // A new period has what the former one was to have next.
+        // A new period has the terms that the former period named for it.
         guard isOfSamePeriod else {
             return news.nextProductID != nil || news.nextSeats != nil || news.seats != told.seats
         }
@@ -68,8 +69,8 @@ struct SubscriptionEvents {
                 && (told.nextOfferType, told.nextOfferIdentifier) != (news.nextOfferType, news.nextOfferIdentifier)
     }
 
-    /// Tells what the user may use now, to the user who has the chain, and to the user who had it.
-    private mutating func tellEntitlement() {
+    /// Tells the present entitlement to the user who has the chain, and to the user who had the chain before.
+    mutating func tellEntitlement() {
         if let told, told.isEntitled, !told.userID.isSameText(as: news.userID) {
             write("entitlement.changed", [.init("entitled", .bool(false))] + identity, to: told.userID)
         }
@@ -96,7 +97,7 @@ struct SubscriptionEvents {
     }
 
     private var period: SubscriptionRules.Period? {
-        rules.periods.last { $0.purchase.id.isSameText(as: news.transactionID) }
+        rules?.periods.last { $0.purchase.id.isSameText(as: news.transactionID) }
     }
 
     private var identity: [JSONValue.Member] {
@@ -124,7 +125,7 @@ struct SubscriptionEvents {
         return body
     }
 
-    /// Why it is over. Nil: it is not.
+    /// The reason why the subscription is over. Nil: it is not over.
     private var reason: String? {
         switch news.state {
         case .active, .inGrace, .inRetry: return nil
@@ -137,12 +138,12 @@ struct SubscriptionEvents {
             }
         case .expired: break
         }
-        switch rules.renewal?.expirationIntent {
+        switch rules?.renewal?.expirationIntent {
         case 1: return "cancelled"
         case 2: return "billing_error"
         case 3: return "price_not_accepted"
         case 4: return "product_unavailable"
-        case nil where rules.renewal?.renewsAutomatically == false: return "cancelled"
+        case nil where rules?.renewal?.renewsAutomatically == false: return "cancelled"
         default: return "other"
         }
     }

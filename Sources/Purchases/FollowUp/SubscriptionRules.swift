@@ -1,16 +1,17 @@
 package import Foundation
 
 extension ChainFacts {
-    /// Where the subscription stands now. Nil: the chain has no period.
+    /// The present status of the subscription. Nil: the chain has no period.
     package func status(by policy: SubscriptionPolicy) -> SubscriptionStatus? {
         Self.status(of: purchases, renewal: renewal, isContinued: isContinued, by: policy, at: now)
     }
 
-    /// Where a subscription stands at a moment. Nil: there is no period among the purchases.
+    /// The status of a subscription at a moment. Nil: there is no period among the purchases.
     ///
     /// - Parameters:
-    ///   - purchases: of one chain. Without its latest transactions the answer is about the past. Grants decide nothing:
-    ///     of a period that has several ids, the status names the id of its grant. Entries of revocations are not read.
+    ///   - purchases: of one chain. Without its latest transactions the answer is about the past. Of grants one thing
+    ///     decides: a period whose grant Apple denied is none. Of a period that has several ids, the status names the
+    ///     id of its grant. Entries of revocations are not read.
     ///   - renewal: the newest facts about the chain's next renewal, if there are any.
     ///   - isContinued: whether another chain continues this one.
     package static func status(
@@ -24,22 +25,24 @@ extension ChainFacts {
 }
 
 extension SubscriptionStatus {
-    /// How long after an end by the clock alone the end is believed, and how long after the first look that found it the
-    /// second look is, in seconds. Apple may have charged a period whose notification is on its way.
+    /// How long after an end by the clock alone the end is believed, and how long after the first look that found it
+    /// the second look is, in seconds. Apple may have charged a period whose notification is on its way.
     package static let believedAfter: TimeInterval = 5 * 60
     /// How long Apple tries to charge at most after a period's end, in seconds: 60 days (AppleFacts, section 7).
     package static let retriedWithin: TimeInterval = 60 * 86_400
 
-    /// Whether nothing but the clock says that it is over. From the end on, also while the end is not believed yet.
+    /// Whether nothing but the clock says that the subscription is over. True from the end on, also while the end is
+    /// not believed yet.
     func isOverByClock(at now: Date) -> Bool { !isEndStated && accessUntil <= now }
 }
 
-/// The periods of one chain, and what the clock makes of them (HearingApple, "The state of a subscription").
+/// The periods of one chain, with the states that the clock gives them (HearingApple, "The state of a subscription").
 struct SubscriptionRules {
     /// One period.
     struct Period {
         var purchase: ChainPurchase
-        /// Its end by what is known now: by Apple's date, by the purchase of another product, or by Apple's taking back.
+        /// Its end by what is known now: by Apple's date, by the purchase of another product, or by Apple's taking
+        /// back.
         var until: Date
 
         var start: Date { purchase.purchasedAt }
@@ -48,16 +51,18 @@ struct SubscriptionRules {
 
     /// In the order of their purchase; never empty.
     let periods: [Period]
-    /// What Apple says of the renewal after the newest period. Nil: nothing, or nothing since that period was bought.
+    /// Apple's facts about the renewal after the newest period. Nil: nothing, or nothing since that period was charged.
     let renewal: Renewal?
     let isContinued: Bool
     let policy: SubscriptionPolicy
 
     var newest: Period { periods[periods.count - 1] }
+    /// The grant of the newest period that was granted, without those that Apple denied.
+    var newestGrant: ChainFacts.Grant? { periods.compactMap { $0.purchase.granted?.grant }.last { !$0.isDenied } }
 
     /// Nil: there is no period.
     init?(_ purchases: [ChainPurchase], renewal: Renewal?, isContinued: Bool, policy: SubscriptionPolicy) {
-        let bought = purchases.filter { $0.facts.isPeriod }
+        let bought = purchases.filter { $0.facts.isPeriod && !$0.isDenied }
         guard let last = bought.last else { return nil }
         periods = bought.indices.map { index in
             let (purchase, facts) = (bought[index], bought[index].facts)
@@ -69,7 +74,8 @@ struct SubscriptionRules {
             if facts.ending != nil { until = min(until, facts.revokedAt ?? facts.signedAt ?? until) }
             return Period(purchase: purchase, until: until)
         }
-        self.renewal = renewal.flatMap { $0.signedAt >= last.purchasedAt ? $0 : nil }
+        let chargedAt = last.listed.map(\.transaction.chargedAt).min() ?? last.purchasedAt
+        self.renewal = renewal.flatMap { $0.signedAt >= chargedAt ? $0 : nil }
         self.isContinued = isContinued
         self.policy = policy
     }
@@ -114,8 +120,8 @@ struct SubscriptionRules {
             isBelieved ? .expired : .active, of: newest, until: end, isEntitled: !isBelieved, isEndStated: false)
     }
 
-    /// When the state after a grace period is believed: at its end if Apple has said since what comes after it, else some
-    /// minutes later. Nil: there is no grace period.
+    /// The time when the state after a grace period is believed: the end of the grace period if Apple has said since
+    /// what comes next, else some minutes later. Nil: there is no grace period.
     private var graceEnd: Date? {
         guard let renewal, let graceUntil = renewal.graceUntil else { return nil }
         return renewal.signedAt < graceUntil ? graceUntil + SubscriptionStatus.believedAfter : graceUntil

@@ -3,6 +3,9 @@ package struct Gate: Sendable, Equatable {
     /// Why nothing is left to give, by facts of Apple that are newer than the proof; `review` where Apple took it back
     /// for a reason that is not known here.
     package var takenBack: Reason?
+    /// Whether the purchase is rejected for its end although facts of Apple that are newer than the proof say that it
+    /// stands.
+    package var standsAgain = false
     /// The user whom the former system gave it to.
     package var imported: Standing.Holding?
     /// Whether a place on trust was taken for it by this receipt, and nothing was decided against it since.
@@ -28,6 +31,9 @@ extension LimitPlace.Limit {
 }
 
 extension VerdictRow {
+    /// Whether newer facts of Apple may change the decision: the purchase is to be given, or rejected for its end.
+    package var hasGate: Bool { asked.gives || asked.isForEnd }
+
     /// The decision that is carried out: what was asked, unless the gate says otherwise.
     package func decision(behind gate: Gate) -> Decision {
         guard asked.gives else { return asked }

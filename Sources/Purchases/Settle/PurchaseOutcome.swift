@@ -89,6 +89,8 @@ extension VerdictRow {
         _ decision: Decision, behind gate: Gate, isWon: Bool, standing: Standing, fate: ClaimFate?, now: Date,
         disputedFor: TimeInterval
     ) -> PurchaseOutcome {
+        // Judged anew, by the facts that say so (`Evidence.standsAgain`).
+        if gate.standsAgain { return PurchaseOutcome(state: .again) }
         let had = isWon ? nil : standing.holding
         let moved = isWon ? nil : standing.moved
         let holder = moved?.userID ?? had?.userID
@@ -162,6 +164,11 @@ extension VerdictRow {
     ) -> PurchaseOutcome.State {
         let said = PurchaseOutcome.State(decision)
         if transactionID == nil { return said }
+        // Nobody posted the purchase: where a user has it, nothing is left to decide, also while the receipt waits for
+        // its owner.
+        if isKnownOfUnposted(had, isWon: isWon, collides: collides, isOther: isOther, isOwnGrant: isOwnGrant) {
+            return .alreadyGranted
+        }
         if case .open = decision { return said }
         if isWon { return .granted }
         if isOutdated { return .again }
@@ -178,6 +185,13 @@ extension VerdictRow {
         case .moves, .limited, nil: break
         }
         return holder.isSameText(as: poster) || hasPossession ? .alreadyGranted : unproven
+    }
+
+    /// Whether nobody posted the purchase and a user has it by another receipt.
+    private func isKnownOfUnposted(
+        _ had: Standing.Holding?, isWon: Bool, collides: Bool, isOther: Bool, isOwnGrant: Bool
+    ) -> Bool {
+        !verdict.claim.isPosted && had != nil && !isWon && !collides && !isOther && !isOwnGrant
     }
 
     private func mark(
@@ -197,6 +211,8 @@ extension VerdictRow {
     ) -> String? {
         switch state {
         case .alreadyGranted:
+            // The user who has it is the only user who is told of it.
+            if !verdict.claim.isPosted { return had?.receiptID == nil ? "imported" : nil }
             if fate == .moves { return "transferred" }
             if !holder.isSameText(as: poster) { return "owned_by_another_user" }
             if !(had?.userID).isSameText(as: poster) { return "transferred" }
@@ -209,6 +225,7 @@ extension VerdictRow {
         case .granted:
             if isUnconfirmed { return "unconfirmed" }
             if mark == .revoked { return decision.reason?.rawValue }
+            if !verdict.claim.isPosted { return nil }
             return !(had?.userID ?? owner).isSameText(as: poster) ? "owned_by_another_user" : nil
         case .again, .open, .rejected: return decision.reason?.rawValue
         }

@@ -53,6 +53,11 @@ package struct VerdictRow: Sendable {
         let reasons = match?.reasons ?? entry?.heldBy?.reasons ?? []
         return reasons.isEmpty ? nil : reasons.map(\.rawValue)
     }
+    /// Whether the purchase's grant, and no ownership of a chain, leads from the user to the entitlement: the purchase
+    /// is non-renewing, another customer shares it, or its chain continues another one, which has the ownership.
+    package var isEntitlingByGrant: Bool {
+        entry?.kind == .nonRenewing || binding == .shared || transaction?.previousOriginalID != nil
+    }
     /// What the purchase is called where its chain is meant.
     package var originalID: String? { transaction?.originalID ?? transactionID }
 }

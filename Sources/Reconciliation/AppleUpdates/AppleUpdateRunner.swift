@@ -174,10 +174,7 @@ struct AppleUpdateRunner: Sendable {
     }
 
     private func backoff(_ appleUpdate: ClaimedAppleUpdate) -> Duration {
-        switch ledger.schedule.wait(afterAttempts: appleUpdate.attempt, random: Double.random(in: 0..<1)) {
-        case .retryQueue(let index): ledger.schedule.delay(ofRetryQueue: index)
-        case .row(let wait): wait
-        }
+        ledger.schedule.delay(afterAttempts: appleUpdate.attempt, random: Double.random(in: 0..<1))
     }
 
     /// The wait before the next try. It is random, so that rows that wait for the same thing come back one by one.

@@ -64,6 +64,21 @@ package struct PayloadRetention: Service {
             batch = max(batch / 2, Self.batchMin)
             logger.warning("payload retention did not come through", metadata: LogKeys.error(error))
         }
+        await emptyNotifications(batch)
+    }
+
+    /// Empties payloads of notifications that ended long ago.
+    private func emptyNotifications(_ batch: Int) async {
+        let days = configuration.current.notificationDays
+        do {
+            while try await ledger.run(Statements.emptyNotifications, .init(days: days, batch: batch)).first == batch,
+                !Task.isCancelled
+            {
+                try? await Task.sleep(for: Self.busyPause)
+            }
+        } catch {
+            logger.warning("payloads of notifications were not emptied", metadata: LogKeys.error(error))
+        }
     }
 
     private func step(_ batch: Int) async throws(LedgerError) -> Statements.Retained? {

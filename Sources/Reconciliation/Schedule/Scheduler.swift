@@ -1,4 +1,5 @@
 package import AppleGateway
+import Encoding
 package import Ledger
 package import Logging
 import Metrics
@@ -83,15 +84,36 @@ package struct Scheduler: Service {
         claim.repeats = depth == 0 || consumers > 0
         claim.apps = all.filter { !halted.contains($0) && !halts.isPaused($0) }
         var claimed = await self.claim(claim)
-        let hasMore = claimed.count == room && room > Self.publishMin
+        var hasMore = claimed.count == room && room > Self.publishMin
         claim.apps = all.filter { halted.contains($0) && !halts.isPaused($0) }
         claim.limit = Self.haltedLimit
         claimed += await self.claim(claim)
-        guard !claimed.isEmpty else { return false }
+        let receipts = claimed.map { (row: $0, pointer: Pointer(receiptID: $0.id, attempt: $0.attempt)) }
+        let notifications = lane == .unposted ? await claimNotifications(beside: claim, room - claimed.count) : []
+        guard !receipts.isEmpty || !notifications.isEmpty else { return false }
+        if !notifications.isEmpty, receipts.count + notifications.count >= room { hasMore = room > Self.publishMin }
         CrashPoint.afterClaimBeforePublish.reached()
-        Counter(label: "makegood_rescues_total", dimensions: [("lane", lane.rawValue)]).increment(by: claimed.count)
-        await publish(claimed, lane)
+        Counter(label: "makegood_rescues_total", dimensions: [("lane", lane.rawValue)]).increment(
+            by: receipts.count + notifications.count)
+        await publish(receipts + notifications, lane)
         return hasMore
+    }
+
+    /// Notifications are of all apps, also of halted and paused ones: a worker needs no call for them.
+    private func claimNotifications(
+        beside claim: Statements.Claim, _ room: Int
+    ) async -> [(row: ClaimedReceipt, pointer: Pointer)] {
+        do {
+            let claimed = try await ledger.run(
+                Statements.claimNotifications,
+                .init(
+                    limit: max(room, Self.publishMin), rescueDelay: claim.rescueDelay,
+                    rescueDelayMax: claim.rescueDelayMax, mayPark: claim.mayPark, repeats: claim.repeats))
+            return claimed.map { ($0, Pointer(notificationID: $0.id, attempt: $0.attempt)) }
+        } catch {
+            logger.debug("database is away", metadata: LogKeys.error(error))
+            return []
+        }
     }
 
     private func claim(_ claim: Statements.Claim) async -> [ClaimedReceipt] {
@@ -104,18 +126,18 @@ package struct Scheduler: Service {
         }
     }
 
-    private func publish(_ claimed: [ClaimedReceipt], _ lane: Lane) async {
+    private func publish(_ claimed: [(row: ClaimedReceipt, pointer: Pointer)], _ lane: Lane) async {
         await withDiscardingTaskGroup { group in
-            for receipt in claimed {
-                if receipt.isNewlyParked {
-                    logger.error("receipt parked: it never reached a verdict", metadata: LogKeys.receipt(receipt.id))
+            for (row, pointer) in claimed {
+                if row.isNewlyParked {
+                    logger.error(
+                        "\(pointer.kind.rawValue) parked: it never reached a verdict",
+                        metadata: pointer.receiptID.map(LogKeys.receipt) ?? ["notification.id": "\(row.id.text)"])
                     continue
                 }
                 group.addTask {
                     do {
-                        try await workQueue.publish(
-                            Pointer(receiptID: receipt.id, attempt: receipt.attempt),
-                            to: workQueue.queues.verify(lane))
+                        try await workQueue.publish(pointer, to: workQueue.queues.verify(lane))
                     } catch {
                         // The claim's lease ends and the row is due again.
                         logger.debug("rescue not published", metadata: LogKeys.error(error))

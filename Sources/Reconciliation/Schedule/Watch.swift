@@ -21,8 +21,8 @@ package struct Watch: Service {
     /// How far back a check of new data looks: as far as two rounds take. Beside a thousand purchases a second such a
     /// check takes about a fifth of a second.
     static let newSpan: Duration = .seconds(120)
-    /// How far back the other check looks, however long that takes. This check finds what was tried for long, or changed
-    /// later.
+    /// How far back the other check looks, however long that takes. This check finds what was tried for long, or
+    /// changed later.
     static let daySpan: Duration = .seconds(86_400)
     package static let backlogInterval: Duration = .seconds(15)
 
@@ -55,6 +55,9 @@ package struct Watch: Service {
                 group.addTask { await every(Self.backlogInterval, measureTrust) }
                 group.addTask { await every(Self.backlogInterval, measureAppleUpdates) }
                 group.addTask { await every(Self.backlogInterval, measureDoubleCharges) }
+                group.addTask { await every(Self.backlogInterval, measureRefundRequests) }
+                group.addTask { await every(Self.backlogInterval, measureNotifications) }
+                group.addTask { await every(Self.checkInterval, measureRevocations) }
                 group.addTask {
                     var named: Set<UUID> = []
                     await every(Self.checkInterval) { try await measureWaiting(&named) }
@@ -159,6 +162,12 @@ package struct Watch: Service {
         }
     }
 
+    private func measureRefundRequests() async throws {
+        for row in try await ledger.run(Statements.lateRefundRequests, ()) {
+            gauge("makegood_refund_requests_late", [("app", row.appID)]).record(row.requests)
+        }
+    }
+
     private func measureFeed() async throws {
         let lag = try await ledger.run(Statements.feedLag, ()).first ?? 0
         gauge("makegood_events_lag_seconds").record(lag)
@@ -186,6 +195,20 @@ package struct Watch: Service {
                 ])
         }
         named = waiting
+    }
+
+    func measureNotifications() async throws {
+        for row in try await ledger.run(Statements.openNotifications, ()) {
+            let dimensions = [("app", row.appID), ("state", row.state)]
+            gauge("makegood_open_notifications", dimensions).record(row.notifications)
+            gauge("makegood_open_notifications_overdue_seconds", dimensions).record(row.overdueSeconds)
+        }
+    }
+
+    func measureRevocations() async throws {
+        for row in try await ledger.run(Statements.revocationsOfDay, ()) {
+            gauge("makegood_recent_revocations", [("app", row.appID), ("reason", row.reason)]).record(row.revocations)
+        }
     }
 
     private func measureDoubleCharges() async throws {
@@ -218,8 +241,8 @@ extension Statements {
         package let reason: String?
     }
 
-    /// The paid purchases of each app and line that wait longer than the limit, zeros included. What waits for its owner
-    /// may wait a day longer (``Matcher/unpostedFor``).
+    /// The paid purchases of each app and line that wait longer than the limit, zeros included. What waits for its
+    /// owner may wait a day longer (``Matcher/unpostedFor``).
     package static let waitingPurchases = Statement<Duration, WaitingPurchases>(
         "watch.waiting_purchases",
         """

@@ -31,7 +31,11 @@ extension Transaction {
                 billingPlan: signed.billingPlanType, isUpgraded: signed.isUpgraded,
                 revocationReason: signed.revocationReason, revocationType: signed.revocationType,
                 revocationPercentage: signed.revocationPercentage,
-                previousOriginalID: signed.previousOriginalTransactionId
+                previousOriginalID: signed.previousOriginalTransactionId,
+                isAdvancedCommerce: signed.advancedCommerceInfo == nil ? nil : true,
+                webOrderLineItemID: signed.webOrderLineItemId, group: signed.subscriptionGroupIdentifier,
+                additionalReason: signed.additionalTransactionReason,
+                revokedSeats: signed.multiSeatInfo?.revokedSeatQuantity, bundle: signed.bundle
             ).json)
     }
 
@@ -60,7 +64,8 @@ extension Transaction {
             offerType: entry.offerType,
             facts: Facts(
                 offerType: entry.offerType, offerID: entry.offerCodeRefName ?? entry.promotionalOfferId,
-                isUpgraded: entry.isUpgraded, revocationReason: entry.cancellationReason
+                isUpgraded: entry.isUpgraded, revocationReason: entry.cancellationReason,
+                webOrderLineItemID: entry.webOrderLineItemId, group: entry.subscriptionGroupIdentifier
             ).json)
     }
 }
@@ -74,7 +79,8 @@ extension ReceiptEntry {
     }
 }
 
-/// Facts from Apple that decide nothing; kept for support and statistics.
+/// Facts from Apple that decide nothing when a receipt is judged; kept for support, statistics and the follow-up of the
+/// chain.
 private struct Facts {
     var price: Int64?
     var currency: String?
@@ -90,8 +96,16 @@ private struct Facts {
     var revocationType: String?
     /// Milliunits: 100000 is everything.
     var revocationPercentage: Int?
-    /// The chain's id before a migration to Advanced Commerce.
+    /// The chain's id before a migration to Advanced Commerce, or before a change between a subscription and a bundle.
     var previousOriginalID: String?
+    /// Whether it was bought through the Advanced Commerce API; nil: it was not.
+    var isAdvancedCommerce: Bool?
+    var webOrderLineItemID: String?
+    /// Of a subscription's products.
+    var group: String?
+    var additionalReason: String?
+    var revokedSeats: Int?
+    var bundle: SignedTransaction.Bundle?
 
     /// Written without `JSONEncoder`: each transaction needs one such text, and this costs a tenth.
     var json: String {
@@ -106,6 +120,18 @@ private struct Facts {
             ("revocationType", revocationType.map(JSONValue.string)),
             ("revocationPercentage", revocationPercentage.map(JSONValue.integer)),
             ("previousOriginalTransactionId", previousOriginalID.map(JSONValue.string)),
+            ("isAdvancedCommerce", isAdvancedCommerce.map(JSONValue.bool)),
+            ("webOrderLineItemId", webOrderLineItemID.map(JSONValue.string)),
+            ("subscriptionGroupIdentifier", group.map(JSONValue.string)),
+            ("additionalTransactionReason", additionalReason.map(JSONValue.string)),
+            ("revokedSeatQuantity", revokedSeats.map(JSONValue.integer)),
+            ("bundleProductId", (bundle?.productId).map(JSONValue.string)),
+            ("bundleTransactionId", (bundle?.transactionId).map(JSONValue.string)),
+            ("bundleOriginalTransactionId", (bundle?.originalTransactionId).map(JSONValue.string)),
+            (
+                "bundleSubscriptionGroupIdentifier",
+                (bundle?.subscriptionGroupIdentifier).map(JSONValue.string)
+            ),
         ]
         return JSONValue.object(members.compactMap { name, value in value.map { .init(name, $0) } }).text
     }

@@ -61,13 +61,15 @@ extension ReceiptVerifier {
 
     /// The purchases that are meant by an id that Apple does not know, from the history of the customer of the
     /// receipt's `originalTransactionId`: the purchase with that id, else the whole chain of that original (StoreKit 1
-    /// ids differ by device and by restore). Empty: the receipt names no other id, or no environment knows that id.
+    /// ids differ by device and by restore). Empty: the receipt names no other id, nobody posted the receipt, or no
+    /// environment knows that id.
     ///
     /// - Throws: a postponement until the history is read; a retry if Apple does not answer.
     func history(
         of receipt: StoredReceipt, askedFor id: String, for app: AppServices, in environments: [StoreEnvironment]
     ) async throws(AppleRefusal) -> [Transaction] {
-        guard let originalID = receipt.originalTransactionID, !originalID.isSameText(as: id) else { return [] }
+        guard receipt.source == .post, let originalID = receipt.originalTransactionID, !originalID.isSameText(as: id)
+        else { return [] }
         for environment in environments {
             let walk = HistoryWalk(
                 appleGateway: appleGateway, ledger: ledger, schedule: schedule, app: app, environment: environment,

@@ -89,7 +89,7 @@ extension ReceiptVerifier {
     private func needsReroute(
         _ receipt: StoredReceipt, for service: ServiceCall.Service, of app: AppServices, _ plan: ReceiptPlan? = nil
     ) throws(AppleRefusal) -> Bool {
-        guard receipt.lane != .apple else { return false }
+        guard !receipt.lane.asksApple else { return false }
         guard var refusal = appleGateway.absence(of: service, for: app) else { return true }
         if refusal.isOutage, let plan { refusal.unreached = Unreached(plan) }
         throw refusal

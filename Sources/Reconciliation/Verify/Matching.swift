@@ -36,7 +36,7 @@ extension ReceiptVerifier {
             return (lines[transaction.id].map(\.declared) ?? receipt.declared)?.uid
         }
         let asked = transactions.filter {
-            $0.isOfChain || !claim.isPosted
+            $0.isOfChain || !claim.isPosted || $0.revokedAt != nil
                 || !$0.isShared && (receipt.appHasOrders || recordUserID(of: $0) != nil || $0.appAccountToken != nil)
         }
         if let id = receipt.installationID, claim.hasPossession {

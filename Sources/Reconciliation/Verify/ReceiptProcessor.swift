@@ -42,12 +42,13 @@ struct ReceiptProcessor: Sendable {
     private let report: VerdictReport
     private let logger: Logger
     private let suspects = AsyncSemaphore(1, waitersMax: suspectsWaitingMax)
+    private let unpostedAsking = AsyncSemaphore(VerifyWorker.unpostedAskingMax, waitersMax: 0)
     private let passedStale = Counter(label: "makegood_pointers_passed_total", dimensions: [("why", "stale")])
     private let passedAhead = Counter(label: "makegood_pointers_passed_total", dimensions: [("why", "ahead")])
 
     init(
         ledger: Ledger, apps: AppDirectory, halts: Halts, receiptVerifier: ReceiptVerifier, workQueue: WorkQueue,
-        logger: Logger, security: SecurityLog
+        logger: Logger, security: SecurityLog, followUps: FollowUpSignal = FollowUpSignal()
     ) {
         self.ledger = ledger
         self.apps = apps
@@ -56,7 +57,9 @@ struct ReceiptProcessor: Sendable {
         self.workQueue = workQueue
         self.logger = logger
         report = VerdictReport(logger: logger, security: security)
-        writer = VerdictWriter(ledger: ledger, receiptVerifier: receiptVerifier, workQueue: workQueue, report: report)
+        writer = VerdictWriter(
+            ledger: ledger, receiptVerifier: receiptVerifier, workQueue: workQueue, report: report, followUps: followUps
+        )
         trustPass = TrustPass(ledger: ledger, writer: writer)
     }
 
@@ -64,11 +67,11 @@ struct ReceiptProcessor: Sendable {
     ///   - redelivered: a worker had this message before and did not settle it.
     ///   - traceparent: as it came with the message.
     func settle(_ message: [UInt8], redelivered: Bool, traceparent: String? = nil) async -> Result {
-        guard let pointer = Pointer(message) else { return .undeliverable }
+        guard let pointer = Pointer(message), pointer.kind == .receipt else { return .undeliverable }
         guard var trace = traceparent.flatMap({ TraceContext($0) }) else {
             return await settle(pointer, redelivered: redelivered)
         }
-        trace.receiptID = pointer.receiptID
+        trace.receiptID = pointer.id
         return await TraceContext.$current.withValue(trace) { await settle(pointer, redelivered: redelivered) }
     }
 
@@ -79,7 +82,7 @@ struct ReceiptProcessor: Sendable {
             try await redelivered ? judgeAgain(stored) : judge(stored)
         } catch {
             // Without an ack the broker would only hold the message; the row comes back at its due time.
-            report.note(error, pointer.receiptID)
+            report.note(error, pointer.id)
         }
         return .done
     }
@@ -89,6 +92,13 @@ struct ReceiptProcessor: Sendable {
         guard let app = apps[stored.appID], app.knowsCatalogue, !halts.isPaused(stored.appID) else {
             return try await wait(stored)
         }
+        let mayAsk = Self.mayAsk(stored, by: app.policy)
+        if mayAsk, await !unpostedAsking.enter() {
+            // A receipt that waited here would keep the place of a notification.
+            let wait = ledger.schedule.wait(of: stored, for: .appleBudget)
+            return try await take(.postpone(.appleBudget, by: wait), stored, app)
+        }
+        defer { if mayAsk { unpostedAsking.leave() } }
         let verified = await receiptVerifier.examine(stored, for: app)
         CrashPoint.afterAppleBeforeCommit.reached()
         let (receipt, examination) = try await trustPass.pass(verified, of: stored, for: app)
@@ -96,10 +106,17 @@ struct ReceiptProcessor: Sendable {
         try await take(step, receipt, app)
     }
 
+    /// Whether Apple may be asked about a receipt that nobody posted. A signed transaction is fresh at its first look.
+    private static func mayAsk(_ stored: StoredReceipt, by policy: AppPolicy) -> Bool {
+        guard stored.lane == .unposted else { return false }
+        guard stored.proof.kind == .signedTransaction else { return true }
+        return policy.confirmWithApple == .always || policy.confirmWithApple == .stale && stored.reason != nil
+    }
+
     // MARK: Fetch
 
     private func fetch(_ pointer: Pointer) async throws(LedgerError) -> StoredReceipt? {
-        try await ledger.patiently { () throws(LedgerError) in try await ledger.fetch(pointer.receiptID) }
+        try await ledger.patiently { () throws(LedgerError) in try await ledger.fetch(pointer.id) }
     }
 
     /// Whether the pointer is of the row's present attempt. A stale pointer must not shorten a backoff. A pointer that
@@ -178,7 +195,7 @@ struct ReceiptProcessor: Sendable {
         do {
             try await workQueue.publish(pointer, to: workQueue.queues.retry(index))
         } catch {
-            logger.debug("retry waits for its due time", metadata: LogKeys.receipt(pointer.receiptID))
+            logger.debug("retry waits for its due time", metadata: LogKeys.receipt(pointer.id))
         }
     }
 }

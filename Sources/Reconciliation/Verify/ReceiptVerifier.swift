@@ -68,10 +68,12 @@ package struct ReceiptVerifier: Sendable {
     }
 
     func claim(_ receipt: StoredReceipt) -> Claim {
-        Claim(
+        var claim = Claim(
             userID: receipt.userID, hasPossession: receipt.proof.kind != .identifier || receipt.isVouched,
             receivedAt: receipt.receivedAt, judgedAt: receipt.readAt, target: receipt.target,
-            declared: receipt.declared)
+            declared: receipt.declared, isPosted: receipt.source == .post)
+        claim.unpostedFor = schedule.unpostedFor
+        return claim
     }
 
     func examination(of refusal: AppleRefusal) -> Examination {
@@ -125,7 +127,7 @@ package struct ReceiptVerifier: Sendable {
         if let known = try await known(entry, of: receipt, by: judge, for: app) {
             return .finding(.transactions([known]))
         }
-        guard receipt.lane == .apple else { return .reroute }
+        guard receipt.lane.asksApple else { return .reroute }
         return try await confirm(entry, of: receipt, for: app)
     }
 
@@ -137,7 +139,7 @@ package struct ReceiptVerifier: Sendable {
         _ signed: SignedTransaction, of receipt: StoredReceipt, for app: AppServices
     ) async throws(AppleRefusal) -> Examination {
         guard app.serverAPI != nil else { throw AppleRefusal(.hold(.credentialsMissing)) }
-        guard receipt.lane == .apple else { return .reroute }
+        guard receipt.lane.asksApple else { return .reroute }
         let found: Transaction
         do throws(AppleRefusal) {
             found = try await lookUp(
@@ -188,7 +190,9 @@ package struct ReceiptVerifier: Sendable {
             stored.signedAt ?? .distantPast > entry.transaction.signedAt ?? .distantPast
         else { return nil }
         let known = judge.judge(stored)
-        if case .grant(_, let source) = known.decision, !isFresh(stored.signedAt, by: source, of: receipt) {
+        if case .grant(_, let source) = known.decision,
+            stored.endsByReceipt || !isFresh(stored.signedAt, by: source, of: receipt)
+        {
             return nil
         }
         return known
@@ -199,7 +203,7 @@ package struct ReceiptVerifier: Sendable {
     ) async throws(AppleRefusal) -> Bool {
         guard let userID = receipt.userID else { return false }
         // The question is counted in Apple's lane, where the call is made.
-        guard receipt.lane == .apple else { return true }
+        guard receipt.lane.asksApple else { return true }
         let question = Statements.GrantedQuestion(
             appID: receipt.appID, transactionID: transaction.id, userID: userID)
         return try await query(Statements.mayAskOfGranted, question).first ?? false
@@ -289,8 +293,8 @@ package struct ReceiptVerifier: Sendable {
             && receipt.attempt + 1 >= Self.notFoundAttemptsMin
     }
 
-    /// As ``lookUp(_:lane:for:in:)``, for an id of which nothing tells the bundle id that sold it: the app's own is asked
-    /// first, and then the aliases, for as long as Apple finds nothing.
+    /// As ``lookUp(_:lane:for:in:)``, for an id of which nothing tells the bundle id that sold it: the app's own is
+    /// asked first, and then the aliases, for as long as Apple finds nothing.
     ///
     /// - Throws: what Apple says of the app's own bundle id; of an alias, where Apple did not say that it has no such
     ///   purchase: "not found" is final only if it is said of every build. A bare id ends by no answer, and its poster

@@ -14,10 +14,16 @@ extension RetrySchedule {
     /// Receipts that wait for the same moment come back within this time after it.
     private static let spreadMax: Duration = .seconds(60)
 
-    /// The wait after an attempt at Apple.
+    /// The wait after an attempt at Apple. A receipt that nobody posted waits in its row alone: the retry queues lead
+    /// to the lane `apple`.
     func wait(after receipt: StoredReceipt) -> Wait {
-        wait(afterAttempts: receipt.attempt, random: Double.random(in: 0..<1))
+        let wait = wait(afterAttempts: receipt.attempt, random: Double.random(in: 0..<1))
+        guard receipt.lane == .unposted, case .retryQueue(let index) = wait else { return wait }
+        return .row(delay(ofRetryQueue: index))
     }
+
+    /// How long the receipt waits for the owner's own post, in seconds (``Matcher/unpostedFor``).
+    var unpostedFor: TimeInterval { Matcher.unpostedFor * scale }
 
     /// The wait of a receipt about which Apple was not asked: about a quarter of the receipt's age. So receipts come
     /// back less often the longer they have waited. If the wait were the age itself, the last receipts of a rush would
@@ -46,11 +52,26 @@ extension RetrySchedule {
     /// The delay of a receipt that is held. A receipt that waits for the configuration or a person, and was found so
     /// before, comes back rarely. The first time it comes back like all held receipts, because a configuration may be
     /// changing just then.
+    ///
+    /// A receipt that waits for its owner's post comes back when the day is over. A post that is judged earlier makes
+    /// the receipt due.
     func heldDelay(of receipt: StoredReceipt, _ finding: Verdict.Finding) -> Duration {
+        if finding.waitsForOwner {
+            let rest = receipt.receivedAt.addingTimeInterval(unpostedFor).timeIntervalSince(receipt.readAt)
+            if rest > 0 { return .seconds(rest) }
+        }
         guard finding.waitsForConfiguration, receipt.state == .held || finding.isOfShadow else {
             return heldDelay(of: receipt)
         }
         return fallbackDelay(random: .random(in: 0..<1))
+    }
+}
+
+extension Verdict.Finding {
+    /// Whether a purchase in the receipt waits for its owner's own post.
+    fileprivate var waitsForOwner: Bool {
+        guard case .transactions(let entries) = self else { return false }
+        return entries.contains { $0.decision == .open(.unclaimedYet) }
     }
 }
 

@@ -20,13 +20,18 @@ struct VerdictWriter: Sendable {
     let receiptVerifier: ReceiptVerifier
     let workQueue: WorkQueue
     let report: VerdictReport
+    private let followUps: FollowUpSignal
     private let sharedPurchases = SharedPurchases()
 
-    init(ledger: Ledger, receiptVerifier: ReceiptVerifier, workQueue: WorkQueue, report: VerdictReport) {
+    init(
+        ledger: Ledger, receiptVerifier: ReceiptVerifier, workQueue: WorkQueue, report: VerdictReport,
+        followUps: FollowUpSignal
+    ) {
         self.ledger = ledger
         self.receiptVerifier = receiptVerifier
         self.workQueue = workQueue
         self.report = report
+        self.followUps = followUps
     }
 
     /// Writes a finding as a verdict. Nil: it is moot, because the row has ended, or its posts say something else now.
@@ -63,6 +68,7 @@ struct VerdictWriter: Sendable {
             let settlement = try await ledger.patiently { () throws(LedgerError) in try await ledger.settle(verdict) }
             if let settlement {
                 report.note(verdict, settlement, of: receipt)
+                if finding.mayMarkChains { followUps.wake() }
                 await reportShared(settlement, of: receipt)
                 if let app, finding.waitsForConfiguration { try await wakeIfStale(receipt, app) }
                 return settlement
@@ -79,7 +85,12 @@ struct VerdictWriter: Sendable {
             // The poster may have become part of another account, or may have said something else about the receipt.
             let isOther = !current.userID.isSameText(as: receipt.userID) || current.lines != receipt.lines
             if isOther { receipt = current }
-            if let app { finding = try await matchAnew(finding, of: receipt, isOther, for: app) }
+            guard let app else { continue }
+            guard let matched = try await matchAnew(finding, of: receipt, isOther, for: app) else {
+                workQueue.publish(Pointer(receiptID: current.id, attempt: current.attempt), lane: current.lane)
+                return nil
+            }
+            finding = matched
         }
         return nil
     }
@@ -127,13 +138,19 @@ struct VerdictWriter: Sendable {
     /// asked again, Apple is not.
     ///
     /// - Parameter isOther: whether the receipt has another poster now, or its posts say something else.
+    /// - Returns: nil where a purchase that is rejected for its end stands by newer facts of Apple's. The receipt is
+    ///   then judged from the start, because a worker may have to ask Apple.
     private func matchAnew(
         _ finding: Verdict.Finding, of receipt: StoredReceipt, _ isOther: Bool, for app: AppServices
-    ) async throws(LedgerError) -> Verdict.Finding {
+    ) async throws(LedgerError) -> Verdict.Finding? {
         guard case .transactions(let entries) = finding else { return finding }
         let judge = try await ledger.patiently { () throws(LedgerError) in
             try await receiptVerifier.freshJudge(of: entries.map(\.transaction), in: receipt, for: app)
         }
+        let standsAgain = entries.contains { entry in
+            entry.decision.isForEnd && !judge.judge(entry.transaction).decision.isForEnd
+        }
+        if standsAgain { return nil }
         let named = entries.map { entry in
             guard isOther, case .grant = entry.decision else { return entry }
             return judge.judge(entry.transaction)

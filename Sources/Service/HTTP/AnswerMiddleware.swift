@@ -57,8 +57,9 @@ package struct AnswerMiddleware: RouterMiddleware {
             if let event = problem.securityEvent { security?.note(event, by: requester) }
             response = problem.response
         }
-        // No proxy may keep an answer: the next answer may be a different one (RFC 9111, 5.2.2.5).
-        response.headers[.cacheControl] = "no-store"
+        // No proxy may keep an answer: the next answer may be a different one (RFC 9111, 5.2.2.5). A route may let the
+        // client keep one that it asks about again.
+        if response.headers[.cacheControl] == nil { response.headers[.cacheControl] = "no-store" }
         // The answer is JSON or text, whatever its bytes look like.
         response.headers[.xContentTypeOptions] = "nosniff"
         response.headers[.requestID] = requestID

@@ -123,6 +123,12 @@ extension Problem {
     /// A key whose `expires` has passed. Only the holder of the key reads this.
     package static let keyEnded = invalidToken("the key has ended (expires): use its successor", .endedKey)
 
+    /// A notification without a proof that Apple sent it.
+    package static func notApples(_ sentence: String) -> Problem {
+        Problem(
+            .unauthorized, .unauthenticated, sentence, headers: [.wwwAuthenticate: "Bearer realm=\"makegood\""])
+    }
+
     private static func invalidToken(_ sentence: String, _ refusal: Refusal) -> Problem {
         Problem(
             .unauthorized, .unauthenticated, sentence, refusal: refusal,

@@ -21,6 +21,8 @@ extension Problem {
         case promotionNotAllowed = "promotion_not_allowed"
         case needsKey = "needs_key"
         case notFound = "not_found"
+        case notGranted = "not_granted"
+        case sharedPurchase = "shared_purchase"
         case methodNotAllowed = "method_not_allowed"
         case requestTimeout = "request_timeout"
         case idempotencyKey = "idempotency_key"

@@ -11,10 +11,14 @@ import Synchronization
 /// storing a body makes copies of it; of large bodies only `judgedBytesMax` are judged and stored at one time, and the
 /// others wait as they came. A body is large if it has more than `smallBytesMax`.
 package final class BodyReader: Sendable {
-    /// Bytes of all large bodies that are being read, judged or stored: 64 of 8 MiB. A body beyond that is answered 503.
+    /// Bytes of all large bodies that are being read, judged or stored: 64 of 8 MiB. A body beyond that is answered
+    /// 503.
     package static let largeBytesInFlightMax = 512 << 20
     /// The same for all others, so that signed transactions and orders have room beside large bodies.
     package static let smallBytesInFlightMax = 32 << 20
+    /// The same for Apple's notifications of whatever size. Their senders have no key, so their bodies must take no
+    /// room from others.
+    package static let notificationBytesInFlightMax = 32 << 20
     private static let smallBytesMax = 64 << 10
     private static let judgedBytesMax = 16 << 20
     /// A body that waited longer for its turn is answered 503: the database does not keep up.
@@ -24,6 +28,7 @@ package final class BodyReader: Sendable {
     private let clock: RequestClock
     private let small = Room(bytesMax: smallBytesInFlightMax, name: "small")
     private let large = Room(bytesMax: largeBytesInFlightMax, name: "large")
+    private let notifications = Room(bytesMax: notificationBytesInFlightMax, name: "notification")
     private let turns = AsyncSemaphore(judgedBytesMax)
     private let ofUsers = UserBytes()
     private let refused = Counter(label: "makegood_http_bodies_refused_total")
@@ -34,30 +39,37 @@ package final class BodyReader: Sendable {
     }
 
     /// Reads a body whole and lends it to `use` as UTF-8, inflated; the body counts as memory in use until `use` ends.
-    /// What the head alone decides is refused before a byte of the body is read. A client that waits to be asked for its
-    /// body (`Expect: 100-continue`) is asked when all else is known to be right.
+    /// What the head alone decides is refused before a byte of the body is read. A client that waits to be asked for
+    /// its body (`Expect: 100-continue`) is asked when all else is known to be right.
     ///
-    /// - Parameter caller: the sender; a gateway's user may have few slow bodies at one time.
-    /// - Throws: `Problem` 413, 415, 408, 429, 400 (cut, or not to be inflated) or 503; `RequestBroken` where its HTTP is
-    ///   broken.
+    /// - Parameters:
+    ///   - caller: the sender; a gateway's user may have few slow bodies at one time.
+    ///   - bytes: the route's own limit, where it is lower than that of all bodies.
+    ///   - isNotification: whether the body counts among Apple's notifications. Such a body waits here for no turn:
+    ///     `use` bounds how many are judged at one time.
+    /// - Throws: `Problem` 413, 415, 408, 429, 400 (cut, or not to be inflated) or 503; `RequestBroken` where its HTTP
+    ///   is broken.
     package func withBody<Result>(
-        of request: Request, _ context: HTTPContext, from caller: Caller,
-        _ use: ([UInt8]) async throws -> Result
+        of request: Request, _ context: HTTPContext, from caller: Caller, atMost bytes: Int = .max,
+        isNotification: Bool = false, _ use: ([UInt8]) async throws -> Result
     ) async throws -> Result {
+        let bytesMax = min(bytes, self.bytesMax)
         let form = try BodyForm(request.headers)
         let announced = try Self.announcedBytes(request.headers)
         if let announced, announced > bytesMax { throw Problem.bodyTooLarge(bytesMax: bytesMax) }
         try ofUsers.check(caller)
-        guard (announced ?? 0 > Self.smallBytesMax ? large : small).isOpen else { throw tooMuch() }
+        let room = isNotification ? notifications : announced ?? 0 > Self.smallBytesMax ? large : small
+        guard room.isOpen else { throw tooMuch() }
         let arrival = RequestClock.Arrival(context.channel, of: caller.userID)
-        var body = Body(room: small)
+        // A body counts as small until it is larger.
+        var body = Body(room: isNotification ? notifications : small)
         defer {
             body.room.add(-body.counted)
             ofUsers.note(max(arrival.bytes, body.bytes.count), of: caller)
         }
-        try await read(request, form, arrival, announced, into: &body)
+        try await read(request, form, arrival, announced, upTo: bytesMax, into: &body)
         let text = try form.text(body.bytes)
-        guard text.count > Self.smallBytesMax else { return try await use(text) }
+        guard text.count > Self.smallBytesMax, !isNotification else { return try await use(text) }
         let weight = min(text.count, Self.judgedBytesMax)
         let start = ContinuousClock.now
         await turns.enter(weight)
@@ -113,7 +125,7 @@ package final class BodyReader: Sendable {
     }
 
     private func read(
-        _ request: Request, _ form: BodyForm, _ arrival: RequestClock.Arrival, _ announced: Int?,
+        _ request: Request, _ form: BodyForm, _ arrival: RequestClock.Arrival, _ announced: Int?, upTo bytesMax: Int,
         into body: inout Body
     ) async throws {
         clock.start(arrival)
@@ -128,7 +140,7 @@ package final class BodyReader: Sendable {
                 guard arrival.add(buffer.readableBytes) <= bytesMax else {
                     throw Problem.bodyTooLarge(bytesMax: bytesMax)
                 }
-                try take(buffer, isFirst: before == 0, form, announced, into: &body)
+                try take(buffer, isFirst: before == 0, form, announced, upTo: bytesMax, into: &body)
             }
         } catch let problem as Problem {
             throw problem
@@ -147,7 +159,8 @@ package final class BodyReader: Sendable {
 
     /// Appends a piece of the body, inflated, and counts it.
     private func take(
-        _ buffer: ByteBuffer, isFirst: Bool, _ form: BodyForm, _ announced: Int?, into body: inout Body
+        _ buffer: ByteBuffer, isFirst: Bool, _ form: BodyForm, _ announced: Int?, upTo bytesMax: Int,
+        into body: inout Body
     ) throws(Problem) {
         do throws(Inflater.Failure) {
             if isFirst, let first = buffer.readableBytesView.first { body.inflater = try form.inflater(first: first) }

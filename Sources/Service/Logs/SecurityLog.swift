@@ -111,7 +111,7 @@ package final class SecurityLog: Sendable {
 
     private func counter(_ key: Key) -> Counter {
         switch key.event {
-        case .refused, .proofRefused, .tokenShared, .purchaseShared, .merged, .configuration:
+        case .refused, .proofRefused, .notificationRefused, .tokenShared, .purchaseShared, .merged, .configuration:
             Counter(
                 label: "makegood_security_events_total",
                 dimensions: [("event", key.event.name), ("reason", key.event.reason ?? ""), ("caller", key.caller)],
@@ -138,6 +138,8 @@ package enum SecurityEvent: Sendable, Hashable {
     case purchaseShared
     /// A proof that is not Apple's, or not of this app (``Reason/isForgery``).
     case proofRefused(Reason)
+    /// A notification that is not Apple's.
+    case notificationRefused(NotificationRefusal)
     /// An account became part of another one.
     case merged
     /// A process was told to read its configuration again. A signal does not say who sent it.
@@ -154,6 +156,7 @@ package enum SecurityEvent: Sendable, Hashable {
         case .tokenShared: "token.shared"
         case .purchaseShared: "purchase.shared"
         case .proofRefused: "proof.refused"
+        case .notificationRefused: "notification.refused"
         case .merged: "users.merged"
         case .configuration: "configuration.reloaded"
         }
@@ -171,6 +174,7 @@ package enum SecurityEvent: Sendable, Hashable {
         case .refused(let refusal): refusal.name
         case .limit(let limit): limit.rawValue
         case .proofRefused(let reason): reason.rawValue
+        case .notificationRefused(let refusal): refusal.rawValue
         case .configuration(let isTaken): isTaken ? "taken" : "refused"
         case .disputed, .tokenShared, .purchaseShared, .merged: nil
         }
@@ -214,6 +218,22 @@ package enum Refusal: Sendable, Hashable {
         case .tokenTaken: "tokenTaken"
         }
     }
+}
+
+/// Why a notification was not taken: nothing proves that Apple sent it. The answer is 401, of ``noSecret`` 503.
+package enum NotificationRefusal: String, Sendable, CaseIterable {
+    // Of version 2: as the reason of a proof that is not believed.
+    case malformed, algorithm, certificate, expired, signature, unsigned
+    case chainLength = "chain_length"
+    case untrustedRoot = "untrusted_root"
+    case missingOID = "missing_oid"
+    case certificateRevoked = "certificate_revoked"
+    // Of version 1: the password is the shared secret of an app.
+    case password
+    /// The app, or every app, has no `verifyReceipt.sharedSecret`.
+    case noSecret = "no_secret"
+    /// No app has the bundle id, so no secret can prove the notification.
+    case unknownApp = "app_unknown"
 }
 
 /// Why a gateway's token is not accepted. The defect says which part of the token is wrong, never what stood there.

@@ -31,10 +31,12 @@ package enum MetricHelp {
         "makegood_dead_letters_messages": "Messages in the queue of dead letters.",
         "makegood_double_charges_behind_seconds": "Age of the oldest grant that was not searched for double charges.",
         "makegood_events_lag_seconds": "Age of the oldest event that the feed does not show yet.",
+        "makegood_followups_lag_seconds": "How long the oldest chain that is to be followed up has waited.",
+        "makegood_followups_total": "Chains that were followed up.",
         "makegood_group_commit_refused_total": "Items that a group commit gave back, by reason.",
         "makegood_group_commit_rows": "Rows in one flush of a group commit.",
         "makegood_http_bodies_refused_total": "Requests that were refused because too many bodies were in memory.",
-        "makegood_http_body_bytes": "Bytes of request bodies that are in memory, by size.",
+        "makegood_http_body_bytes": "Bytes of request bodies that are in memory, by size; Apple's notifications apart.",
         "makegood_http_request_seconds": "Time from a request to its answer.",
         "makegood_http_requests_total": "Requests, by route, method and status.",
         "makegood_invariant_checked_timestamp_seconds": "When an invariant was last checked, in seconds since 1970.",
@@ -45,9 +47,20 @@ package enum MetricHelp {
         "makegood_limits_reached_total": "Requests that a limit refused, by limit.",
         "makegood_long_poll_waiters": "Requests that wait for something to happen.",
         "makegood_metrics_series_dropped_total": "Label sets that found no room in the registry.",
+        "makegood_notification_forwards_total":
+            "Tries to send a notification to an app's other URL, by app and outcome.",
+        "makegood_notification_refusals_total":
+            "Notifications without a proof that Apple sent them, by reason; no_secret: no verifyReceipt.sharedSecret.",
+        "makegood_notifications_judged_total": "Notifications that a worker judged, by app, state and reason.",
+        "makegood_notifications_total": "Notifications that came for Apple's, by version and answer.",
         "makegood_ocsp_questions_total": "Questions whether a certificate was revoked, by outcome.",
         "makegood_ocsp_seconds": "Time of a question whether a certificate was revoked.",
         "makegood_ocsp_unanswered_total": "Certificates of which nobody said whether they were revoked.",
+        "makegood_notifications_silent":
+            "1 where Apple's notifications should have come and did not, by app and environment.",
+        "makegood_open_notifications": "Open notifications of Apple's, by app and state.",
+        "makegood_open_notifications_overdue_seconds":
+            "How long the oldest open notification has been due, by app and state.",
         "makegood_orders_ended_total":
             "Orders of other ways of payment that their services reported as ended, by state.",
         "makegood_orders_placed_total": "Orders that were placed.",
@@ -62,8 +75,12 @@ package enum MetricHelp {
         "makegood_postgres_errors_total": "Statements that failed, by class of the error.",
         "makegood_postgres_reconnects_total": "Connections to the database that were opened again.",
         "makegood_queue_depth_messages": "Ready messages in a queue.",
+        "makegood_recent_revocations":
+            "Granted purchases that Apple took back in the last 24 hours, by app and reason.",
         "makegood_receipts_repeated_total": "Posts of receipts that were stored before.",
         "makegood_receipts_stored_total": "Receipts that were stored.",
+        "makegood_refund_requests_late": "Questions of Apple's about refunds that are open 11 hours after Apple asked.",
+        "makegood_refund_requests_total": "Questions of Apple's about refunds that have ended, by answer.",
         "makegood_refused_verdicts_total": "Verdicts that the database refused: a defect of the program.",
         "makegood_requests_limited_total": "Requests beyond the share of their key.",
         "makegood_rescues_total": "Due receipts whose messages were published again, by lane.",

@@ -2,7 +2,8 @@ import Foundation
 import Purchases
 import Testing
 
-/// What Apple tells of one purchase or subscription from its beginning to its end, and what is left of it then.
+/// A life cycle: Apple's notifications about one purchase or subscription from its beginning to its end, and the state
+/// that is left at the end.
 struct LifeCycle: Sendable, CustomTestStringConvertible {
     /// One notification, by its signed facts.
     struct Heard: Sendable {
@@ -102,7 +103,7 @@ extension LifeCycle.Heard {
     }
 }
 
-/// What a database knows of one user's purchases: the newest facts, the grants and what followed. It judges as the
+/// A database of one user's purchases: the newest facts, the grants, and their revocations and events. It judges as the
 /// settle transaction does, as far as the order of arrival matters.
 struct FollowedChains {
     struct Known {
@@ -129,7 +130,7 @@ struct FollowedChains {
     /// A second follow-up that wrote something again.
     private(set) var repetitions = 0
 
-    /// Takes in what a notification says, and follows up.
+    /// Takes in the facts of a notification, and follows up.
     mutating func hear(_ heard: LifeCycle.Heard, at now: Date) {
         var touched: [String] = []
         if let transaction = heard.transaction {

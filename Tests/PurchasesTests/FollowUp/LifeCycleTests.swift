@@ -4,9 +4,9 @@ import Purchases
 import TestRandom
 import Testing
 
-/// Goal: what is left of a purchase or subscription does not depend on the order in which Apple's notifications arrive
-/// (P22). Method: life cycles as data, each in every order; longer ones made at random, in random orders and at random
-/// moments. The newest signed facts count, and each arrival is followed up.
+/// Goal: the final state of a purchase or subscription does not depend on the order in which Apple's notifications
+/// arrive (P22). Method: life cycles as data, each in every order; longer ones made at random, in random orders and at
+/// random moments. The newest signed facts count, and each arrival is followed up.
 @Suite struct LifeCycleTests {
     /// After the end of a life cycle: a lapse has been looked at twice by then.
     private static let patience: TimeInterval = 15 * 60

@@ -2,9 +2,9 @@ import Foundation
 import Purchases
 import Testing
 
-/// Goal: what follows from each type of notification stands once, in code and documentation alike, and no type that
-/// Apple documents is missing. Method: the page is compared with the table line by line; the types are listed here once
-/// more, as Apple documents them.
+/// Goal: the effect of each type of notification stands once, in code and documentation alike, and no type that Apple
+/// documents is missing. Method: the page is compared with the table line by line; the types are listed here once more,
+/// as Apple documents them.
 @Suite struct NotificationEffectTests {
     /// AppleFacts, section 4.3. An empty text: without a subtype.
     private static let version2: [String: [String]] = [

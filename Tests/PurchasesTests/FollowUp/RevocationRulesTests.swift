@@ -3,15 +3,16 @@ import Foundation
 import Purchases
 import Testing
 
-/// Goal: what Apple took back is written once, as the difference to what was written before, whatever was before (P32,
-/// P45, S3-46a). Method: every end after every history that ends can make, against a table of what each end takes back.
+/// Goal: each taking back of Apple's is written once, as the difference to the entries before it, for any entries
+/// before (P32, P45, S3-46a). Method: every end after every history that ends can make, against a table of what each
+/// end takes back.
 @Suite struct RevocationRulesTests {
     private static let bought = LifeCycle.day(0)
     private static let given: [AppPolicy.Goods] = [
         .init(item: "coin", amount: 61), .init(item: "gem", amount: 7), .init(item: "gem", amount: 3, bonus: "first"),
     ]
 
-    /// What Apple says of the purchase, in every form that has a meaning of its own.
+    /// Apple's statements about the purchase, in every form that has a meaning of its own.
     private enum End: String, CaseIterable {
         case stands, refunded, refundedWithoutType, refundedForAnIssue, quarter, third, everythingByShare,
             nothingByShare
@@ -67,10 +68,12 @@ import Testing
 
     private static func follow(
         _ transaction: Transaction, _ entries: [RevocationEntry], goods: [AppPolicy.Goods] = given,
-        onTrust: Bool = false, user: String? = "u1", others: [ChainFacts.Purchase] = [], consumed: Int? = nil
+        onTrust: Bool = false, denied: Bool = false, user: String? = "u1", others: [ChainFacts.Purchase] = [],
+        consumed: Int? = nil
     ) -> FollowUp {
         let grant = ChainFacts.Grant(
-            receiptID: UUID(), userID: user, goods: goods, quantity: 4, grantedAt: bought, isTakenBackOnTrust: onTrust)
+            receiptID: UUID(), userID: user, goods: goods, quantity: 4, grantedAt: bought, isTakenBackOnTrust: onTrust,
+            isDenied: denied)
         let purchase = ChainFacts.Purchase(
             transaction: transaction, grant: grant, revocations: entries, consumed: consumed)
         return ChainFacts(
@@ -79,7 +82,7 @@ import Testing
         ).followUp(by: SubscriptionPolicy())
     }
 
-    /// What the entries took back, by item and bonus.
+    /// The goods that the entries took back, by item and bonus.
     private static func taken(_ entries: [RevocationEntry]) -> [String: Int] {
         var taken: [String: Int] = [:]
         for entry in entries {
@@ -189,6 +192,8 @@ import Testing
         #expect(reversed.map(\.kind) == [.reinstated] && reversed.map(\.ordinal) == [1])
         #expect(Self.taken(reversed) == Self.expected(100_000).mapValues { -$0 })
         #expect(Self.follow(End.stands.transaction(3), reversed, onTrust: true).revocations.isEmpty)
+        // The facts that the grant on trust rested on are no news.
+        #expect(Self.follow(End.stands.transaction(0), [], onTrust: true, denied: true).revocations.isEmpty)
     }
 
     @Test("a shared purchase: its withdrawal takes nothing back, its buyer's refund takes what sharing gave")

@@ -3,8 +3,8 @@ import Foundation
 import Purchases
 import Testing
 
-/// Goal: the app's backend is told each change of a subscription once, and no state that is not. Method: every state that
-/// may have been told before every state that may be now, against a table; then each other change by itself.
+/// Goal: the app's backend is told each change of a subscription once, and no state that is not. Method: every state
+/// that may have been told before every state that may be now, against a table; then each other change by itself.
 @Suite struct SubscriptionEventTests {
     private struct Said {
         var transaction: Transaction
@@ -156,6 +156,43 @@ import Testing
         #expect(spelt.count == 2)
         let over = Self.events(Self.chain(.expired, told: Self.told(.expired, user: "u0")))
         #expect(over.isEmpty)
+    }
+
+    @Test("Apple denied the only period, which was given on trust: the user is told once that nothing may be used")
+    func denied() throws {
+        let policy = SubscriptionPolicy()
+        var chain = Self.chain(.active, told: Self.told(.active))
+        chain.purchases[0].grant?.isDenied = true
+        let denied = chain.followUp(by: policy)
+        let event = try #require(denied.events.first)
+        #expect(denied.events.count == 1 && event.type == "entitlement.changed")
+        #expect(event.userID == "u1" && event.distinction == "8")
+        let body = JSONValue.object(event.body)
+        #expect(body["entitled"] == .bool(false) && body["state"] == .string("revoked"))
+        #expect(denied.told?.isEntitled == false && denied.dueAt == nil)
+        (chain.told, chain.steps) = (denied.told, denied.steps)
+        #expect(chain.followUp(by: policy).events.isEmpty)
+        // Apple confirms it after all.
+        chain.purchases[0].grant?.isDenied = false
+        #expect(chain.followUp(by: policy).events.map(\.type) == ["subscription.recovered", "entitlement.changed"])
+        // Nothing was told, or nobody has it.
+        chain = Self.chain(.active)
+        chain.purchases[0].grant?.isDenied = true
+        #expect(chain.followUp(by: policy).events.isEmpty && chain.followUp(by: policy).told == nil)
+        chain = Self.chain(.active, user: nil, told: Self.told(.active))
+        chain.purchases[0].grant?.isDenied = true
+        #expect(chain.followUp(by: policy).events.isEmpty)
+        // A period before it stands.
+        chain = Self.chain(.active)
+        var later = chain.purchases[0]
+        (later.transaction.id, later.transaction.purchasedAt) = ("S2", LifeCycle.day(9))
+        later.transaction.expiresAt = LifeCycle.day(39)
+        later.grant?.isDenied = true
+        later.grant?.userID = "u2"
+        chain.purchases.append(later)
+        #expect(chain.status(by: policy)?.accessUntil == LifeCycle.day(30))
+        let told = chain.followUp(by: policy).told
+        #expect(told?.transactionID == "S" && told?.userID == "u1" && told?.isEntitled == true)
     }
 
     @Test("nobody has it: nothing is told, and nothing is due")

@@ -3,8 +3,8 @@ import Purchases
 import Testing
 
 /// Goal: a subscription's state follows from Apple's facts and the clock alone (HearingApple, "The state of a
-/// subscription"). Method: every combination of an end, facts about the renewal, a policy and a moment, against an oracle
-/// written from the page; then chains of several periods one by one.
+/// subscription"). Method: every combination of an end, facts about the renewal, a policy and a moment, against an
+/// oracle written from the page; then chains of several periods one by one.
 @Suite struct SubscriptionRulesTests {
     private enum Next: CaseIterable {
         case unknown, stale, grace, graceIsOver, retry, cancelled, switchedOff
@@ -159,6 +159,19 @@ import Testing
         expect(Self.status(at: 32, first.changed(20) { $0.expiresAt = LifeCycle.day(35) }), .active, "S", 35)
         // No subscription.
         #expect(Self.status(at: 1, .purchase("C", "coins", .consumable, 0)) == nil)
+    }
+
+    @Test("S3-62: a word about the renewal counts from the early charge of the newest period on, not from its start")
+    func chargedAhead() {
+        let charged = LifeCycle.Heard.period("S2", "gold", 30, 60, signed: 29)
+        let periods = [LifeCycle.Heard.period("S", "gold", 0, 30), charged].compactMap(\.transaction)
+        for (signed, counts) in [(28.9, false), (29, true), (29.5, true), (30, true), (60, true)] {
+            let status = ChainFacts.status(
+                of: periods.map { .init(transaction: $0) },
+                renewal: LifeCycle.Heard.renewal(signed) { $0.expirationIntent = 1 }.renewal, isContinued: false,
+                by: SubscriptionPolicy(), at: LifeCycle.day(60))
+            #expect(status?.state == (counts ? .expired : .active) && status?.isEndStated == counts, "\(signed)")
+        }
     }
 
     private static func chain(

@@ -94,6 +94,7 @@ struct RunningIntake: Sendable {
     ///   - url: nil takes the suite's database, which has the trait `.migratedDatabase`.
     ///   - environment: further `MAKEGOOD_` settings.
     ///   - security: nobody reads it unless a test does.
+    ///   - configuration: nil: that of `IntakeFixture`.
     ///   - reconnectWait: how long calls wait for the database; a machine that also compiles may need seconds for a
     ///     connection.
     static func run(
@@ -101,7 +102,8 @@ struct RunningIntake: Sendable {
         directory: URL = .temporaryDirectory, connectionsMax: Int = HTTPLimits.connectionsMax,
         requestLimit: Duration = .seconds(30), reconnectWait: Duration = .seconds(10),
         broker: @escaping @Sendable () -> Bool = { true },
-        security: SecurityLog = .init(secret: [], logger: .silent),
+        security: SecurityLog = .init(secret: [], logger: .silent), configuration: Configuration? = nil,
+        unknownAppsPerDay: Int = NotificationRoutes.unknownAppsPerDay,
         _ body: (RunningIntake) async throws -> Void
     ) async throws {
         var logger = Logger(label: "tests")
@@ -109,7 +111,8 @@ struct RunningIntake: Sendable {
         let database = PostgresConfiguration(
             url: url ?? TestDatabase.current.url, applicationName: "makegood-tests", reconnectWait: reconnectWait)
         let holder = ConfigurationHolder(
-            try IntakeFixture.configuration(access: access, gatewayJWT: gatewayJWT, directory: directory))
+            try configuration
+                ?? IntakeFixture.configuration(access: access, gatewayJWT: gatewayJWT, directory: directory))
         var variables = [
             "MAKEGOOD_POSTGRES_URL": database.url, "MAKEGOOD_HTTP_PORT": "0", "MAKEGOOD_DRAIN_DELAY_SECONDS": "0",
         ]
@@ -132,7 +135,8 @@ struct RunningIntake: Sendable {
             configuration: holder,
             catalogues: catalogues, settings: try Settings(environment: variables),
             operations: OperationsRoutes(health: health, registry: PrometheusRegistry()), logger: logger,
-            security: security, connectionsMax: connectionsMax, requestLimit: requestLimit)
+            security: security, connectionsMax: connectionsMax, requestLimit: requestLimit,
+            unknownAppsPerDay: unknownAppsPerDay)
         let group = ServiceGroup(configuration: .init(services: [.init(service: server)], logger: logger))
         let running = Task { try await group.run() }
         var clientConfiguration = HTTPClient.Configuration()

@@ -178,7 +178,8 @@ import Yams
     func closed() throws {
         let open: Set<String> = [
             "ReceiptRequest", "BatchRequest", "OrderRequest", "PaymentRequest", "ReportRequest", "InstallationRequest",
-            "MergeRequest",
+            "MergeRequest", "ConsentRequest", "ConsumptionRequest", "NotificationRequest", "NotificationV1Request",
+            "answer",
             "Target", "TargetRequest", "Client", "device", "details", "signedTransaction", "receipt",
         ]
         var met: Set<String> = []

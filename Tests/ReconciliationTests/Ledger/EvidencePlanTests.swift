@@ -4,8 +4,8 @@ import Testing
 
 @testable import Ledger
 
-/// Goal: no query for the owner of a purchase reads a whole table. Method: the kept plans of these statements, on
-/// filled tables, with statistics of these and of empty tables.
+/// Goal: no query for the owner of a purchase, or for what a user has, reads a whole table. Method: the kept plans of
+/// these statements, on filled tables, with statistics of these and of empty tables.
 @Suite(.timeLimit(.minutes(8))) struct EvidencePlanTests {
     @Test("on filled tables, also behind old statistics, no question reads a table", arguments: [true, false])
     func plan(isAnalyzed: Bool) async throws {
@@ -89,6 +89,10 @@ import Testing
             ("users_of_record", Statements.usersOfRecord.sql, [app, user], ["orders_of_product", "record_apps_pkey"]),
             ("users_of_customer", Statements.usersOfCustomer.sql, [app, text("c7")], ["grants_of_customer"]),
             (
+                "posts_of_purchases", Statements.postsOfPurchases.sql, [app, id],
+                ["outcomes_not_granted", "receipts_pkey", "receipts_shown"]
+            ),
+            (
                 "are_granted", Statements.areGranted.sql, [id, key, environment, original, time],
                 ["grants_pkey", "grants_purchase_key", "imported_grants_pkey", "imported_grants_chain"]
             ),
@@ -105,6 +109,17 @@ import Testing
                 ["installations_pkey", "installation_customers_pkey"]
             ),
             (
+                "entitlement_chains", Statements.ownedChains.sql, [app, user, yes, environment],
+                [
+                    "ownerships_by_user", "grants_entitling", "ownerships_pkey", "transactions_chain", "merges_by_into",
+                    "users_pkey",
+                ]
+            ),
+            (
+                "entitlement_purchases", Statements.purchasesOfChains.sql, [app, environment, original],
+                ["chains_pkey", "chains_after", "transactions_chain", "grants_pkey", "imported_grants_chain"]
+            ),
+            (
                 "posters_with_token", Statements.postersWithToken.sql, [app, user],
                 ["merges_by_into", "user_tokens_by_user"]
             ),
@@ -113,10 +128,22 @@ import Testing
 
     private static let tables = [
         "orders", "user_tokens", "granted_tokens", "ownerships", "transactions", "grants", "merges", "apple_updates",
-        "imported_grants", "support_decisions", "installations", "installation_customers",
+        "imported_grants", "support_decisions", "installations", "installation_customers", "receipts", "outcomes",
     ]
 
     private static func fill(_ lab: LedgerLab) async throws {
+        try await lab.run(
+            """
+            insert into receipts (id, app_id, user_id, kind, lane, is_vouched, details, payload_sha256, state, reason,
+              due_at, shown_transaction_id)
+            select md5(n::text)::uuid, 'game', 'u' || n % 1000, 'signed_transaction', 'local', false, '{}', '\\x00', 'held',
+              'review', now(), 't' || n from generate_series(1, 20000) n
+            """)
+        try await lab.run(
+            """
+            insert into outcomes (receipt_id, transaction_id, state)
+            select md5(n::text)::uuid, 't' || n, 'held' from generate_series(1, 20000) n
+            """)
         try await lab.run(
             """
             insert into imported_grants (transaction_id, app_id, environment, original_transaction_id, user_id, product_id,

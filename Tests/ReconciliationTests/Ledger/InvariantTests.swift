@@ -24,7 +24,9 @@ import Testing
         }
     }
 
-    static let damages = [
+    static let damages = damagesOfPurchases + hearingDamages
+
+    private static let damagesOfPurchases = [
         Damage("a receipt disappeared", "delete from receipts where state = 'received'", "conservation"),
         Damage(
             "a receipt that nobody counted",

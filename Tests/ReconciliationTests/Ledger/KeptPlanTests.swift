@@ -132,6 +132,34 @@ import Testing
                 return try await EvidenceQuestion.fullAnswers(to: questions, in: lab.ledger.database)
                     .flatMap(\.orders).count
             },
+            Probe(name: "ledger.hear") { lab in
+                let bought = Verdict.Entry.purchase(transaction).transaction.signed(10)
+                let fresh = Verdict.Entry.purchase(UUID().uuidString, of: transaction).transaction
+                var hearing = Hearing.of(bought)
+                hearing.submissions = [Submission(unposted: fresh, jws: fresh.id, of: "game", source: .notification)]
+                return try await lab.hear([hearing], on: lab.ledger.database)[0].count
+            },
+            Probe(name: "ledger.follow_up") { lab in
+                // One is granted, and receipts of the other were rejected.
+                try await lab.run(
+                    """
+                    insert into chain_marks (app_id, environment, original_transaction_id)
+                    values ('game', 'Production', '\(transaction)'), ('game', 'Production', 't780')
+                    """)
+                return try await lab.followUp(on: lab.ledger.database).chains
+            },
+            Probe(name: "settle.wake_unposted") { lab in
+                try await lab.ledger.database.transact("test.wake") { session throws(PostgresError) in
+                    let verdict = Verdict(
+                        receiptID: receipt, attempt: 0, appID: "game",
+                        claim: Claim(userID: "u777", hasPossession: true, receivedAt: .now),
+                        finding: .transactions([.purchase(transaction) { $0.customerID = "c777" }]), dueIn: .seconds(60)
+                    )
+                    session.queue(Statements.wakeUnposted, VerdictRow.rows(of: [verdict]))
+                    try session.commit()
+                    return 1
+                }
+            },
             probe(Statements.shadowEvidence) { lab in [question(try await order(lab))] },
             probe(Statements.shadowOrders) { lab in [try await order(lab)] },
             probe(Statements.shadowFacts) { _ in .init(appID: "game", transactionIDs: [transaction]) },

@@ -34,7 +34,7 @@ extension LedgerLab {
             """
             insert into outcomes (receipt_id, transaction_id, state, binding_source, decided_at)
             select id, 't' || n, case when n % 20 = 0 then 'rejected' else 'granted' end, 'poster', received_at
-            from (select id, received_at, right(id::text, 12)::int as n from receipts) r
+            from (select id, received_at, right(id::text, 12)::int as n from receipts where user_id is not null) r
             """,
             """
             insert into transactions (transaction_id, app_id, environment, original_transaction_id, product_id, quantity,

@@ -195,6 +195,30 @@ import Testing
         }
     }
 
+    @Test("rows 3, 8, 11: a post is waited for if it shows possession; a bare id is anybody's")
+    func postsOfOthers() async throws {
+        try await LedgerLab.with { lab in
+            func isPosted(_ id: String) async throws -> Bool {
+                let question = lab.question(Verdict.Entry.purchase(id).transaction, by: nil, isPosted: false)
+                return try await lab.evidence(question)[0].isPostedByUser
+            }
+            for (id, kind, isVouched, counts) in [
+                ("bare", .identifier, false, false), ("vouched", .identifier, true, true),
+                ("signed", .signedTransaction, false, true),
+            ] as [(String, Proof.Kind, Bool, Bool)] {
+                let post = try await lab.post(kind: kind, transactionID: id, isVouched: isVouched)
+                #expect(try await isPosted(id) == counts, "\(id), before a worker has it")
+                let finding: Verdict.Finding =
+                    counts
+                    ? .transactions([.purchase(id, .held(.productUnknown))]) : .identifier(id, .possessionMissing)
+                #expect(try await lab.settle(lab.verdict(post, finding))[post.id] == .held)
+                #expect(try await isPosted(id) == counts, "\(id), held")
+                try await lab.run("update receipts set shown_transaction_id = null where id = '\(post.id)'")
+                #expect(try await isPosted(id) == counts, "\(id), by its outcome")
+            }
+        }
+    }
+
     @Test("S14: what goes to another by less than proof is not safe for a day since its poster was first told so")
     func disputes() async throws {
         try await LedgerLab.with { lab in

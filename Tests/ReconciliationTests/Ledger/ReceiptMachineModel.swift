@@ -52,6 +52,12 @@ struct MachineModel {
         switch finding {
         case .transactions(let entries):
             isProvisional = entries.contains { if case .provisional = $0.decision { true } else { false } }
+            if entries.contains(where: { standsAgain($0, signedAt: signedAt) }) {
+                // The receipt is judged anew. Its other purchases are given all the same.
+                for entry in entries { giveAlone(entry, to: id, signedAt: signedAt) }
+                note(entries, signedAt: signedAt)
+                return
+            }
             for entry in entries {
                 let outcome = judge(entry, for: id, signedAt: signedAt)
                 states.append(
@@ -70,13 +76,7 @@ struct MachineModel {
                         isTold ? "granted \(outcome.reason ?? "")" : outcome.state
                 }
             }
-            for entry in entries {
-                let known = facts[entry.transaction.id]
-                if known == nil || known!.signedAt < signedAt {
-                    facts[entry.transaction.id] = Facts(
-                        signedAt: signedAt, isRefunded: entry.transaction.revokedAt != nil)
-                }
-            }
+            note(entries, signedAt: signedAt)
         case .receipt(.rejected(let reason)):
             // A rejection of the whole receipt takes no grant back.
             let kept = row.outcomes.values.filter { $0.contains("granted") }
@@ -107,6 +107,27 @@ struct MachineModel {
         row.attempt += first == "open" && !isProvisional ? 1 : 0
         row.rescues = 0
         rows[id] = row
+    }
+
+    private mutating func note(_ entries: [Verdict.Entry], signedAt: Int) {
+        for entry in entries {
+            let known = facts[entry.transaction.id]
+            if known == nil || known!.signedAt < signedAt {
+                facts[entry.transaction.id] = Facts(signedAt: signedAt, isRefunded: entry.transaction.revokedAt != nil)
+            }
+        }
+    }
+
+    /// Whether it is rejected for its refund, and newer facts say that it stands.
+    private func standsAgain(_ entry: Verdict.Entry, signedAt: Int) -> Bool {
+        guard entry.decision.isForEnd, let known = facts[entry.transaction.id] else { return false }
+        return !known.isRefunded && known.signedAt > signedAt
+    }
+
+    private mutating func giveAlone(_ entry: Verdict.Entry, to id: UUID, signedAt: Int) {
+        guard case .grant = entry.decision, grants[entry.transaction.id] == nil else { return }
+        if let known = facts[entry.transaction.id], known.isRefunded, known.signedAt > signedAt { return }
+        grants[entry.transaction.id] = id
     }
 
     /// Whether this receipt gave on trust and still waits: only Apple's answer ends the grant, and so the receipt.

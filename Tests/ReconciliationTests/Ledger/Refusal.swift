@@ -94,11 +94,12 @@ struct Refusal: Sendable {
         Refusal(
             [.ingest],
             "insert into outcomes (receipt_id, transaction_id, state) values (gen_random_uuid(), '', 'granted')"),
+        // A worker stores what nobody posted.
         Refusal(
-            [.worker, .scheduler, .support, .dashboard],
+            [.scheduler, .support, .dashboard],
             "insert into stored_payloads (receipt_id, received_on, body) values (gen_random_uuid(), now(), '')"),
         Refusal(
-            [.worker, .scheduler, .support, .dashboard],
+            [.scheduler, .support, .dashboard],
             "insert into proof_headers (sha256, header) values (sha256('x'), 'x')"),
         // A role that needs no proof reads none.
         Refusal([.ingest, .scheduler, .support, .dashboard], "select body from payloads"),
@@ -110,7 +111,7 @@ struct Refusal: Sendable {
         Refusal([.dashboard], "select user_id from receipts"),
         Refusal([.scheduler, .support, .dashboard], "select body from kept_payloads"),
         Refusal([.ingest, .worker, .dashboard], "select changed_proofs(60)"),
-        Refusal([.scheduler, .dashboard], "select facts from transactions"),
+        Refusal([.dashboard], "select facts from transactions"),
         // The clear ids of protected users: delivery, which ingest serves, and support read them; no role rewrites one.
         Refusal([.worker, .scheduler, .dashboard], "select sealed from users"),
         Refusal([.scheduler, .dashboard], "select user_key from users"),

@@ -34,6 +34,7 @@ private func settleNothing(in database: Database) async throws {
         transaction.queue(Statements.noteDoubleCharges, [])
         transaction.queue(Statements.insertAppleUpdates, [])
         transaction.queue(Statements.updateReceipts, [])
+        transaction.queue(Statements.wakeUnposted, [])
         try transaction.exchange()
     }
 }
@@ -103,6 +104,14 @@ extension RightsTests {
                 let said = try await database.run(Statements.sayLines, [SaidLine(submission: named, linesMax: 16)])
                 #expect(said.map(\.result) == [.taken])
                 try await database.run(Statements.countRepeats, [id, id])
+                let notification = NewNotification(
+                    id: UUID(), version: 2, appID: "game", bundleID: "b", environment: "Sandbox", type: "TEST",
+                    payload: "p", payloadSHA256: [1], isForwarded: true)
+                #expect(
+                    try await database.run(
+                        Statements.insertNotifications, .init([notification], schedule: RetrySchedule())
+                    ) == [notification.id])
+                try await database.run(Statements.countNotificationRepeats, [notification.id, notification.id])
                 try await database.run(Statements.reopenClaim, .init(receiptID: id, payload: "payload", moves: true))
                 let question = Submission(appID: "other", userID: "u1", proof: .identifier, transactionID: "asked")
                 #expect(
@@ -110,6 +119,9 @@ extension RightsTests {
                         Statements.insertReceipts, .init(submissions: [question], schedule: RetrySchedule())
                     ).count == 1)
                 try await database.run(Statements.areKnownTransactions, ["1000"])
+                _ = try await Ledger.ownedChains(
+                    [EntitlementQuestion(user: player, isOfPerson: true, environment: "Production")], in: database)
+                try await database.run(Statements.purchasesOfChains, [])
                 let order = NewOrder.example
                 #expect(try await database.run(Statements.placeOrders, [order]).count == 1)
                 #expect(try await database.run(Statements.findOrders, [order]).count == 1)
@@ -167,6 +179,12 @@ extension RightsTests {
                 #expect(try await database.run(Statements.isSamePerson, (user: user, other: "u9")) == [false])
                 let merge = Statements.Merge(UserName(appID: "game", key: "guest"), into: "u9", actor: "backend")
                 #expect(try await database.run(Statements.mergeUsers, merge) == [.merged])
+                let consent = Statements.Consent(UserName(appID: "game", key: "u7"), isGiven: true)
+                #expect(try await database.run(Statements.giveConsent, consent).map(\.isRepeated) == [false])
+                #expect(try await database.run(Statements.consumedPurchase, "none").isEmpty)
+                let used = Statements.ConsumptionReport(
+                    transactionID: "none", appID: "game", percentage: 1, units: nil, at: nil)
+                #expect(try await database.run(Statements.reportConsumption, used).map(\.isRepeated) == [false])
             }
             let posted = Posted(id: id, userID: "u1", appID: "game")
             try await act(.worker, in: lab) { database in
@@ -174,6 +192,11 @@ extension RightsTests {
                 try await database.run(
                     Statements.takeConfiguration, .init(appID: "game", configurationHash: [2], isChanged: true))
                 try await database.run(Statements.endStaleHalts, .init(appID: "game", hashes: ["a"]))
+                let place = Statements.NotificationPlace(appID: "game", environment: "Production")
+                _ = try await database.run(Statements.countNotificationDays, place)
+                #expect(try await database.run(Statements.notificationHealth, ()).count == 2)
+                #expect(try await database.run(Statements.claimNotificationTest, place) == [true])
+                _ = try await database.run(Statements.noteNotificationTest, .init(place: place, token: "t"))
                 let halt = Halt(
                     appID: "game", service: "serverApi", environment: "Production", credential: "a", reason: "r")
                 #expect(try await database.run(Statements.halt, halt) == [true])
@@ -265,6 +288,27 @@ extension RightsTests {
                     try await lab.settle(lab.verdict(posted, .transactions([entry])), on: database) == [id: .granted])
             }
             try await act(.worker, in: lab) { database in try await settleNothing(in: database) }
+            let refund = RefundRequest(
+                notificationID: UUID(), appID: "game", environment: "Production", transactionID: "t1", originalID: "t1",
+                reason: nil, askedAt: .now)
+            try await lab.run(
+                """
+                insert into refund_requests (notification_id, case_id, app_id, environment, transaction_id,
+                  original_transaction_id, asked_at, due_at)
+                values ('\(refund.notificationID)', '\(refund.notificationID)', 'game', 'Production', 't1', 't1', now(), now())
+                """)
+            try await act(.worker, in: lab) { database in
+                try await database.run(Statements.endLateRefundRequests, ())
+                let claim = Statements.RefundClaim(
+                    apps: [(id: "game", answerAfter: .zero)], limit: 1, lease: .seconds(1))
+                let claimed = try await database.run(Statements.claimRefundRequests, claim)
+                #expect(claimed.count == 1)
+                #expect(try await database.run(Statements.refundFacts, .init(refund)).map(\.isGranted) == [true])
+                var result = RefundRequestResult(try #require(claimed.first))
+                result.dueIn = .seconds(60)
+                #expect(
+                    try await database.run(Statements.reportRefundRequests, [result]) == [refund.notificationID])
+            }
             let rejected = try await lab.post()
             try await lab.settle(lab.verdict(rejected, .receipt(.rejected(.wrongApp))))
             _ = try await lab.post()
@@ -280,9 +324,12 @@ extension RightsTests {
                 try await database.run(Statements.backlog, ())
                 try await database.run(Statements.feedLag, ())
                 try await database.run(Statements.openAppleUpdates, ())
+                try await database.run(Statements.lateRefundRequests, ())
                 try await database.run(Statements.unconfirmed, ())
                 try await database.run(Statements.doubleChargesBehind, ())
                 try await database.run(Statements.waitingPurchases, .seconds(3600))
+                try await database.run(Statements.openNotifications, ())
+                try await database.run(Statements.revocationsOfDay, ())
                 let step = try #require(
                     try await database.run(
                         Statements.takeDoubleChargeStep, .init(interval: .seconds(60), batch: 10)
@@ -324,6 +371,8 @@ extension RightsTests {
                 #expect(try await repairs.rejudge("game", reason: nil, since: nil) == 1)
                 #expect(try await repairs.redrive([.parked, .held], appID: nil, reason: nil) == 0)
                 #expect(try await repairs.redrive([UUID()]) == [])
+                let place = Statements.NotificationPlace(appID: "game", environment: "Production")
+                #expect(try await database.run(Statements.arrivedNotificationTest, (place, .now)).isEmpty)
                 let waiting = Statements.WaitingQuestion(apps: nil, limit: 1)
                 _ = try await WaitingList(of: waiting, keys: keys, in: database)
                 try await database.run(Statements.shadowFacts, .init(appID: "game", transactionIDs: ["t1"]))
@@ -341,6 +390,10 @@ extension RightsTests {
                 }
                 try await repairs.pause("game")
                 _ = try await repairs.resume("game")
+                let policy = AppPolicy(id: "game", grantFrom: .distantPast, products: [])
+                let editor = RefundRequestEditor(database: database, actor: "ann")
+                #expect(try await editor.list(app: "game", state: "open").count == 1)
+                _ = try await editor.edit("t1", RefundEdit(withhold: true), policies: ["game": policy])
                 try await repairs.setFirstLane(.repair, of: "game", for: .seconds(1))
                 #expect(try await repairs.waitingReports("game") == [])
                 #expect(try await !repairs.handleReport(UUID()))
@@ -358,6 +411,9 @@ extension RightsTests {
                 #expect(try await Invariant.check(database, span: .all) == [])
                 #expect(try await Invariant.extent(database, span: .all).receipts > 0)
             }
+            try await workOnNotifications(in: lab, act)
+            try await workOnChains(in: lab, act)
+            try await workOnNotifications(in: lab, act)
             try await act(.dashboard, in: lab) { database in
                 for line in Rights.all where line.object.hasPrefix("table v_") {
                     try await database.run(

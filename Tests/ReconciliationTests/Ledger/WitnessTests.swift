@@ -25,6 +25,14 @@ import Testing
             "a refund that was posted is not known",
             "update witness.sales set is_valid = false where transaction_id = 'refunded'", "refunds_known"),
         Lie(
+            "a refund that Apple told of takes nothing back",
+            """
+            with told as (
+              insert into witness.journal (submission, status, app_id, user_id, transaction_id, is_notification)
+              values ('notification', 200, 'game', '', 'mine', true))
+            update witness.sales set revoked_at = now() where transaction_id = 'mine'
+            """, "refunds_told"),
+        Lie(
             "a grant of something that was never sold", "delete from witness.sales where transaction_id = 'mine'",
             "phantoms"),
         Lie(

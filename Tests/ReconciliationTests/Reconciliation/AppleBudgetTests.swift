@@ -102,6 +102,38 @@ import Testing
         }
     }
 
+    @Test("S3-46: receipts that nobody posted leave places to notifications while Apple is slow, and come back soon")
+    func unposted() async throws {
+        try await VerifyLab.with { lab in
+            let processor = try await lab.processor(try lab.configuration())
+            var slow = FaultRequest(.latency, on: .verifyReceipt)
+            slow.milliseconds = 3000
+            try lab.store.fault(slow)
+            var submissions: [Submission] = []
+            for number in 0..<VerifyWorker.unpostedInFlight {
+                let sale = try await lab.sell { $0.customer = "customer \(number)" }
+                submissions.append(
+                    Submission(unposted: sale.receipt, hintedID: nil, of: VerifyLab.appID, source: .notification))
+            }
+            let pointers = try await lab.lab.hear(submissions: submissions)
+            await withTaskGroup(of: Void.self) { group in
+                for pointer in pointers {
+                    group.addTask {
+                        #expect(await processor.settle(Array(pointer.text.utf8), redelivered: false) == .done)
+                    }
+                }
+            }
+            #expect(pointers.count == submissions.count)
+            #expect(lab.store.calls().count <= VerifyWorker.unpostedAskingMax)
+            #expect(
+                try await lab.lab.number(
+                    """
+                    select count(*) from receipts
+                    where reason = 'apple_budget' and due_at < now() + interval '1 minute' and attempt = 0
+                    """) >= VerifyWorker.unpostedInFlight - VerifyWorker.unpostedAskingMax)
+        }
+    }
+
     @Test("a user's receipts take ten fresh calls a minute; the rest go with what comes again, others' stay fresh")
     func share() async throws {
         try await VerifyLab.with { lab in

@@ -52,6 +52,35 @@ import Testing
         #expect(CatalogueFile.document(read) == document)
     }
 
+    @Test("S3-63: group, level and duration of a product are read and stored; a document without them still reads")
+    func terms() throws {
+        let file = """
+            apps:
+              - id: game
+                products:
+                  - {id: gold, type: autoRenewable, group: pass, level: 1, goods: []}
+                  - {id: silver, type: autoRenewable, group: pass, level: 2, items: [{id: a}, {id: b}], default: a}
+                  - {id: loose, type: autoRenewable}
+                  - {id: season, type: nonRenewing, duration: P2W}
+            """
+        let game = try #require(try CatalogueFile.parse(file: file)["game"])
+        #expect(game.products["gold"]?.terms == .init(group: "pass", level: 1))
+        #expect(game.products["silver"]?.terms == .init(group: "pass", level: 2))
+        #expect(game.products["loose"]?.terms == .init())
+        #expect(game.products["season"]?.terms == .init(duration: CalendarPeriod("P14D")))
+        #expect(game.products.values.compactMap(\.lackingTerm) == ["group"])
+        let document = CatalogueFile.document(game)
+        #expect(document.text.contains(#"{"id":"gold","type":"autoRenewable","group":"pass","level":1,"#))
+        let read = try CatalogueFile.parse(document: document.text, revision: 1)
+        #expect(read.products == game.products)
+        let former =
+            #"{"products":[{"id":"gold","type":"autoRenewable","default":"gold","#
+            + #""items":[{"id":"gold","versions":[{"goods":[]}]}]}]}"#
+        let before = try CatalogueFile.parse(document: former, revision: 1)
+        #expect(before.products["gold"]?.terms == .init())
+        #expect(CatalogueFile.document(before).text == former, "what says nothing is written as before")
+    }
+
     struct Defect: Sendable, CustomTestStringConvertible {
         let product: String
         let key: String
@@ -88,6 +117,12 @@ import Testing
         Defect(product: "{id: p, type: consumable, currency: CNY}", key: "priceMilliunits"),
         Defect(product: "{id: p, type: consumable, priceMilliunits: 1, currency: yuan}", key: "currency"),
         Defect(product: "{id: p, type: consumable, priceMilliunits: -1, currency: CNY}", key: "priceMilliunits"),
+        Defect(product: "{id: p, type: consumable, group: g}", key: "group"),
+        Defect(product: "{id: p, type: nonRenewing, level: 1}", key: "level"),
+        Defect(product: "{id: p, type: autoRenewable, level: 1}", key: "group"),
+        Defect(product: "{id: p, type: autoRenewable, group: g, level: 0}", key: "level"),
+        Defect(product: "{id: p, type: autoRenewable, duration: P1M}", key: "duration"),
+        Defect(product: "{id: p, type: nonRenewing, duration: 30d}", key: "duration"),
         Defect(product: #"{id: "a\u007fb", type: consumable}"#, key: "id"),
     ]
 

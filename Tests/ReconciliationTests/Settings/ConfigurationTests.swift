@@ -36,7 +36,7 @@ import Testing
     static let hash = String(repeating: "0aF", count: 21) + "1"
 
     /// Returns the sample with one change.
-    private static func change(_ from: String, _ to: String) throws -> String {
+    static func change(_ from: String, _ to: String) throws -> String {
         try #require(sample.contains(from), "the sample has no \(from)")
         return sample.replacing(from, with: to, maxReplacements: 1)
     }
@@ -47,7 +47,7 @@ import Testing
         return try Configuration.parse(yaml, directory: files.directory)
     }
 
-    private static func refusal(of yaml: String) throws -> ConfigurationError? {
+    static func refusal(of yaml: String) throws -> ConfigurationError? {
         let files = try ConfigurationFiles()
         defer { files.remove() }
         do throws(ConfigurationError) {
@@ -92,15 +92,17 @@ import Testing
     @Test(
         "payloads stay 90 days, or whole days from one to ten years",
         arguments: [
-            ("", 90), ("{}", 90), ("{payloads: 1d}", 1), ("{payloads: 48h}", 2), ("{payloads: 3650d}", 3650),
+            ("", 90), ("{notifications: 9d}", 90), ("{payloads: 24h}", 1), ("{payloads: 3650d}", 3650),
         ])
     func retention(text: String, days: Int) throws {
-        #expect(try Self.parse("\(Self.sample)\nretention: \(text)").payloadDays == days)
+        let file = try Self.parse("\(Self.sample)\nretention: \(text)")
+        #expect(file.payloadDays == days && file.notificationDays == (text.contains("notifications") ? 9 : 180))
     }
 
     @Test("any other time that payloads stay is refused by its key", arguments: ["0", "36h", "3651d", "never"])
     func retentionRefused(text: String) throws {
         #expect(try Self.refusal(of: "\(Self.sample)\nretention: {payloads: \(text)}")?.key == "retention.payloads")
+        #expect(try Self.refusal(of: "\(Self.sample)\nretention: {notifications: \(text)}") != nil)
         #expect(try Self.refusal(of: "\(Self.sample)\nretention: {receipts: 1d}")?.key == "retention.receipts")
     }
 

@@ -49,6 +49,7 @@ import Testing
                     try await check(Statements.findTransactionTimeline, .init(id: "t777", reader: reader), lab)
                 }
                 try await check(Statements.readTimeline, keys, lab)
+                try await check(Statements.readTimelineHearing, keys, lab)
                 for page in [page, later] {
                     try await check(Statements.grantedPurchases, page, lab)
                     try await check(Statements.importedPurchases, page, lab)

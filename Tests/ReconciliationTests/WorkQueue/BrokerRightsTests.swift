@@ -76,7 +76,7 @@ import Testing
             BrokerRights.all(queuePrefix: "shop.eu-1", userPrefix: "shop").first { $0.user == "shop_worker" })
         #expect(
             worker.command(vhost: "/")
-                == #"rabbitmqctl set_permissions -p / shop_worker '^$' '^amq\.default$' '^shop\.eu\-1\.verify\.(local|apple|bulk)$'"#
+                == #"rabbitmqctl set_permissions -p / shop_worker '^$' '^amq\.default$' '^shop\.eu\-1\.verify\.(local|apple|bulk|unposted)$'"#
         )
     }
 

@@ -17,6 +17,8 @@ package struct Witness: Sendable {
         package var transactionID: String?
         /// SHA-256 of the proof as posted (the JWS or the base64 receipt, as UTF-8); nil for a bare id.
         package var bodySHA256: [UInt8]?
+        /// Whether it is a notification of Apple's, which no answer names a receipt for.
+        package var isNotification = false
 
         package init(
             submission: String, receiptID: UUID?, status: Int, appID: String, userID: String, transactionID: String?,
@@ -141,7 +143,8 @@ extension Witness {
         "create schema witness",
         """
         create unlogged table witness.journal (submission text not null, receipt_id uuid, status integer not null,
-          app_id text not null, user_id text not null, transaction_id text, body_sha256 bytea)
+          app_id text not null, user_id text not null, transaction_id text, body_sha256 bytea,
+          is_notification boolean not null default false)
         """,
         """
         create unlogged table witness.sales (transaction_id text primary key, app_id text not null,
@@ -168,13 +171,15 @@ extension Witness {
         "witness.insert_journal",
         """
         insert into witness.journal
-        select * from unnest($1::text[], $2::text[]::uuid[], $3::int[], $4::text[], $5::text[], $6::text[], $7::bytea[])
+        select * from unnest($1::text[], $2::text[]::uuid[], $3::int[], $4::text[], $5::text[], $6::text[], $7::bytea[],
+          $8::bool[])
         """,
         bind: { rows in
             [
                 .texts(rows.map(\.submission)), .texts(rows.map { $0.receiptID?.uuidString }),
                 .int32s(rows.map(\.status)), .texts(rows.map(\.appID)), .texts(rows.map(\.userID)),
                 .texts(rows.map(\.transactionID)), .bytesArray(rows.map(\.bodySHA256)),
+                .bools(rows.map(\.isNotification)),
             ]
         })
 

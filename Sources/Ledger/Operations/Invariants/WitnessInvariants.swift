@@ -5,7 +5,7 @@ extension Invariant {
             "I1", "acknowledged", needsWitness: true, "every acknowledged post has a row",
             """
             select 'submission ' || j.submission from witness.journal j left join receipts r on r.id = j.receipt_id
-            where j.status in (200, 202) and r.id is null
+            where j.status in (200, 202) and r.id is null and not j.is_notification
             """),
         Invariant(
             "I2", "owed", needsWitness: true, "every accepted purchase that is valid is granted",
@@ -44,6 +44,12 @@ extension Invariant {
             select 'receipt ' || id || ' ' || state from receipts
             where state = 'received' and due_at < now() - interval '2 minutes'
               and not exists (select from halts where halts.app_id = receipts.app_id)
+            union all
+            select 'notification ' || id || ' ' || state from notifications
+            where state = 'received' and due_at < now() - interval '2 minutes'
+            union all
+            select 'chain …' || right(original_transaction_id, 4) || ' is marked' from chain_marks
+            where marked_at < now() - interval '2 minutes'
             """),
         Invariant(
             "I9", "unexpected", needsWitness: true, "no row but of what was posted",
@@ -51,7 +57,10 @@ extension Invariant {
             select 'receipt ' || r.id
             from (
               select * from receipts
-              where not exists (select from witness.journal j where j.receipt_id = receipts.id) offset 0) r
+              where not exists (select from witness.journal j where j.receipt_id = receipts.id)
+                -- What Apple told of, and nobody posted.
+                and not (source <> 'post' and exists (select from witness.journal j
+                  where j.is_notification and j.transaction_id = receipts.transaction_id)) offset 0) r
             -- Posts whose answer was lost: their rows are known by what was posted. Few; no index leads to them.
             where not exists (
               select from witness.journal j
@@ -113,6 +122,17 @@ extension Invariant {
                 where j.transaction_id = s.transaction_id and j.app_id = s.app_id and j.status in (200, 202))
               and not exists (select from transactions t
                 where t.transaction_id = s.transaction_id and t.revoked_at is not null)
+            """),
+        Invariant(
+            "I16", "refunds_told", needsWitness: true,
+            "of a granted purchase that Apple told of, the last revocation says what Apple says now",
+            """
+            select 'transaction …' || right(s.transaction_id, 4) from witness.sales s
+              join grants g on g.transaction_id = s.transaction_id
+              left join lateral (select kind from revocations where transaction_id = s.transaction_id
+                order by ordinal desc limit 1) r on true
+            where s.transaction_id in (select transaction_id from witness.journal where is_notification and status = 200)
+              and (s.revoked_at is not null) is distinct from (coalesce(r.kind, 'none') = 'revoked')
             """),
     ]
 }

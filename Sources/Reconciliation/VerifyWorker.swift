@@ -7,7 +7,8 @@ package import Service
 import ServiceLifecycle
 package import WorkQueue
 
-/// Consumes pointers, judges the receipts that they name, writes the verdicts, and only then acknowledges.
+/// A consumer of pointers: it judges the receipts and hears the notifications that the pointers name, writes the
+/// results, and only then acknowledges.
 ///
 /// At most as many receipts are in flight as the limits add up to, so a slow Apple fills the share of its own queue and
 /// no other. The limits bound the payloads in flight too: 64 receipts and 512 signed transactions of at most 64 KiB,
@@ -32,6 +33,13 @@ package struct VerifyWorker: Service {
     /// receipts a connection and a core.
     static let bulkInFlight = 2
 
+    /// Notifications and receipts that nobody posted in flight. Nobody waits for them.
+    static let unpostedInFlight = 32
+
+    /// Of these, the receipts about which Apple may be asked: a slow Apple leaves places to notifications, which need
+    /// no call.
+    static let unpostedAskingMax = 24
+
     /// How long the worker waits for a database that is away, with the message unacknowledged. After that the row's due
     /// time takes over, well before the broker's consumer timeout (P29: at most 60 s).
     static let databasePatience: Duration = .seconds(45)
@@ -41,8 +49,11 @@ package struct VerifyWorker: Service {
     private let limits: Limits
     private let local: AsyncSemaphore
     private let processor: ReceiptProcessor
+    private let notifications: NotificationProcessor
+    private let followUps: FollowUpRunner
     private let reporter: AppleHostReporter
     private let appleUpdates: AppleUpdateRunner
+    private let refundRequests: RefundRequestRunner
     private let logger: Logger
 
     package init(
@@ -60,14 +71,21 @@ package struct VerifyWorker: Service {
             waitersMax: max(1, limits.appleInFlight / 2), scale: ledger.schedule.scale, logger: logger)
         reporter = AppleHostReporter(governor: governor, ledger: ledger)
         let appleGateway = AppleGateway(halts: halts, governor: governor, security: security)
+        let signal = FollowUpSignal()
         processor = ReceiptProcessor(
             ledger: ledger, apps: apps, halts: halts,
             receiptVerifier: ReceiptVerifier(appleGateway: appleGateway, ledger: ledger, schedule: ledger.schedule),
-            workQueue: workQueue, logger: logger, security: security)
+            workQueue: workQueue, logger: logger, security: security, followUps: signal)
+        notifications = NotificationProcessor(
+            ledger: ledger, apps: apps, workQueue: workQueue, followUps: signal, logger: logger)
+        followUps = FollowUpRunner(
+            ledger: ledger, apps: apps, workQueue: workQueue, signal: signal, logger: logger)
         appleUpdates = AppleUpdateRunner(
             ledger: ledger, apps: apps, halts: halts, appleGateway: appleGateway,
             // The calls for purchases go first.
             callsMax: limits.appleInFlight / 4, logger: logger)
+        refundRequests = RefundRequestRunner(
+            ledger: ledger, apps: apps, halts: halts, appleGateway: appleGateway, logger: logger)
     }
 
     /// The queues from which the worker's consumer consumes.
@@ -76,6 +94,7 @@ package struct VerifyWorker: Service {
             Subscription(queue: queues.verify(.local), prefetch: limits.localInFlight),
             Subscription(queue: queues.verify(.apple), prefetch: limits.appleInFlight),
             Subscription(queue: queues.verify(.bulk), prefetch: bulkInFlight),
+            Subscription(queue: queues.verify(.unposted), prefetch: unpostedInFlight),
         ]
     }
 
@@ -86,12 +105,18 @@ package struct VerifyWorker: Service {
             await withDiscardingTaskGroup { group in
                 let reports = Task { await reporter.run() }
                 let telling = Task { await appleUpdates.run() }
+                let following = Task { await followUps.run() }
+                let answering = Task { await refundRequests.run() }
                 for await delivery in consumer.deliveries {
                     group.addTask { await handle(delivery) }
                 }
                 reports.cancel()
                 telling.cancel()
+                following.cancel()
+                answering.cancel()
                 await telling.value
+                await following.value
+                await answering.value
                 // Leaving the group waits for the deliveries in flight; the limits of Apple and of the database bound
                 // each of them.
             }
@@ -100,6 +125,14 @@ package struct VerifyWorker: Service {
         }
         await consumer.close()
         logger.info("worker stopped")
+    }
+
+    private func settle(_ delivery: Delivery) async -> ReceiptProcessor.Result {
+        if let pointer = Pointer(delivery.body), pointer.kind == .notification {
+            return await notifications.settle(pointer, redelivered: delivery.redelivered)
+        }
+        return await processor.settle(
+            delivery.body, redelivered: delivery.redelivered, traceparent: delivery.traceparent)
     }
 
     private func handle(_ delivery: Delivery) async {
@@ -112,9 +145,7 @@ package struct VerifyWorker: Service {
         // time.
         if isLocal, Task.isShuttingDownGracefully { return }
         guard ContinuousClock.now - takenAt < Self.databasePatience else { return consumer.acknowledge([delivery]) }
-        let result = await processor.settle(
-            delivery.body, redelivered: delivery.redelivered, traceparent: delivery.traceparent)
-        switch result {
+        switch await settle(delivery) {
         case .done:
             CrashPoint.afterCommitBeforeAck.reached()
             consumer.acknowledge([delivery])

@@ -1,0 +1,32 @@
+import AppStore
+import Foundation
+import Purchases
+
+extension Renewal {
+    /// Nil where Apple left out when it signed the facts, or where they count: without the date nothing says which
+    /// facts are newer.
+    ///
+    /// - Parameter environment: where the data came from, for data that name no environment.
+    init?(_ signed: SignedRenewalInfo, from environment: StoreEnvironment?) {
+        guard let signedAt = signed.signedDate, let environment = signed.environment ?? environment else { return nil }
+        self.init(
+            originalID: Transaction.storedID(signed.originalTransactionId, in: environment.rawValue),
+            environment: environment.rawValue, signedAt: signedAt, productID: signed.productId,
+            nextProductID: signed.autoRenewProductId, renewsAutomatically: signed.autoRenewStatus.map { $0 == 1 },
+            expirationIntent: signed.expirationIntent, isInBillingRetry: signed.isInBillingRetryPeriod ?? false,
+            graceUntil: signed.gracePeriodExpiresDate, renewsAt: signed.renewalDate,
+            priceConsent: signed.priceIncreaseStatus.flatMap(PriceConsent.init(status:)),
+            offerType: signed.offerType, offerIdentifier: signed.offerIdentifier, quantity: signed.renewalQuantity)
+    }
+}
+
+extension Renewal.PriceConsent {
+    /// Nil for a number that is newer than this program.
+    fileprivate init?(status: Int) {
+        switch status {
+        case 0: self = .pending
+        case 1: self = .accepted
+        default: return nil
+        }
+    }
+}
