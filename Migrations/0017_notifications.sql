@@ -231,13 +231,26 @@ select distinct t.app_id, t.environment, t.original_transaction_id
 from transactions t join grants g on g.transaction_id = t.transaction_id
 where t.revoked_at > now() - interval '90 days';
 
+-- Makes a receipt due that nobody posted and that waits for its owner, and returns whether it did. The function passes
+-- over a receipt that another process has locked. One id a call: a plan for many ids, made on an empty table and kept,
+-- would read all receipts.
+create function wake_unposted(receipt uuid, app text) returns boolean language plpgsql as $$
+begin
+    -- By the id alone: the index of due rows would be walked.
+    perform from (
+        select app_id, settled_at, due_at from receipts where id = receipt for no key update skip locked limit 1) r
+    where r.app_id = app and r.settled_at is null and r.due_at > now();
+    if found then update receipts set due_at = now() where id = receipt; end if;
+    return found;
+end $$;
+
 -- As at the end of 0001_receipts.sql.
 do $$
 declare
     signature text;
 begin
     foreach signature in array array[
-        'forget_chain_marks(bigint[])', 'mark_chains_of_new_facts()', 'mark_chains_of_newer_facts()',
+        'forget_chain_marks(bigint[])', 'wake_unposted(uuid, text)', 'mark_chains_of_new_facts()', 'mark_chains_of_newer_facts()',
         'mark_chains_of_grants()', 'mark_chains_of_moves()', 'mark_chain_of_denied()']
     loop
         execute format('alter function %s set search_path = %I, pg_temp', signature, current_schema());

@@ -125,7 +125,7 @@ extension EndToEnd {
         /// Goal: of version 1 the receipt inside is judged like a posted one, and gives each purchase to its owner; a
         /// renewal that is told before the first period is known waits seconds, not a day. A wrong password proves
         /// nothing: 401, and nothing is stored (S3-48).
-        /// Method: a renewal before the post of the first period, and a purchase with the token of an order.
+        /// Method: a renewal before the post of the first period, and a subscription with the token of an order.
         @Test func versionOne() async throws {
             try await System.run { system in
                 try await system.startAll()
@@ -166,7 +166,10 @@ extension EndToEnd {
                 }
 
                 let order = try await system.place("u2")
-                let sale = try await system.appStore.sell { $0.appAccountToken = order }
+                let sale = try await system.appStore.sell(ConfigurationFile.pass) {
+                    $0.type = .autoRenewable
+                    $0.appAccountToken = order
+                }
                 system.owe(sale, to: "u2")
                 let bought = try system.appStore.store.receipt(
                     ReceiptRequest(app: "game", transactionIds: [sale.purchase.transactionId]))

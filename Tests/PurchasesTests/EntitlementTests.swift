@@ -198,12 +198,6 @@ import Testing
             Self.chain(Self.once("3", "sword"), at: 1))
         #expect(both.map(\.isShared) == [false])
         #expect(both.first?.purchases.count == 2)
-        // Ids that String takes for one: the period that counts is found by its bytes.
-        let twins = Self.entitlements(
-            Self.chain(
-                Self.period("jose\u{301}", of: "1", from: 0) { $0.ownership = "FAMILY_SHARED" },
-                Self.period("jos\u{e9}", of: "1", from: 30), at: 31))
-        #expect(twins.map(\.isShared) == [false])
     }
 
     // MARK: Several of one user

@@ -100,6 +100,7 @@ extension Rights {
                 .support: [.select, .update("edited", "edited_by", "due_at")],
             ]),
         function("forget_chain_marks(bigint[])", [.worker: [.execute]]),
+        function("wake_unposted(uuid, text)", [.worker: [.execute]]),
         function("mark_chains_of_new_facts()", [:]),
         function("mark_chains_of_newer_facts()", [:]),
         function("mark_chains_of_grants()", [:]),

@@ -83,7 +83,9 @@ package struct Rights: Sendable {
             [
                 .ingest: [.select, .insert("app_id", "user_key", "sealed", "key_id")],
                 // Renewals of an erased user belong to nobody any more.
-                .worker: [.select("app_id", "user_key", "erased_at")], .support: [.select],
+                .worker: [.select("app_id", "user_key", "erased_at")],
+                // Its checks leave out what concerns an erased user.
+                .scheduler: [.select("app_id", "user_key", "erased_at")], .support: [.select],
             ]),
         table(
             "user_protection",

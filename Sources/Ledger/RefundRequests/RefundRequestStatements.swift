@@ -220,14 +220,11 @@ extension Statements {
           from transactions where transaction_id = $2 and app_id = $1),
         g as (
           select transaction_id, app_id, environment, user_id, product_id, binding_source from grants
-          where app_id = $1 and transaction_id in ($2, (
-            select granted_as from outcomes
+          where app_id = $1 and transaction_id in ($2, (select granted_as from outcomes
             where transaction_id = $2 and state <> 'granted' and granted_as is not null limit 1))
           order by transaction_id <> $2 limit 1),
         former as (select user_id, product_id from imported_grants where transaction_id = $2 and app_id = $1),
-        whose as (
-          select coalesce((
-              select o.user_id from g join t on true join ownerships o on o.app_id = g.app_id
+        whose as (select coalesce((select o.user_id from g join t on true join ownerships o on o.app_id = g.app_id
                 and o.environment = g.environment and o.original_transaction_id = t.original_transaction_id
                 and o.transaction_id = g.transaction_id and o.move > 0
               order by o.move desc limit 1),
@@ -241,20 +238,16 @@ extension Statements {
         holder as (select \(person("whose.id", of: "$1")) as id from whose)
         select (select true from t) is true or (select true from g) is true or (select true from former) is true,
           (select true from g) is true or (select true from former) is true,
-          (select is_shared from t) is true or (select binding_source = 'shared' from g) is true,
-          (select kind from t), coalesce((select product_id from t), (select product_id from g),
-            (select product_id from former)),
+          (select is_shared from t) is true or (select binding_source = 'shared' from g) is true, (select kind from t),
+          coalesce((select product_id from t), (select product_id from g), (select product_id from former)),
           (select expires_at is not null from t) is true, (select is_advanced from t) is true,
           (select app_account_token from t), h.id,
           coalesce(h.id ~ '\(UserErasure.tombstonePattern)', false) or exists (
             select from users where app_id = $1 and user_key = h.id and erased_at is not null),
-          (select is_given from consents where app_id = $1 and (user_id = h.id
-              or user_id in (select user_id from merges where app_id = $1 and into_user_id = h.id))
-            order by at desc limit 1) is true,
+          (select is_given from consents where app_id = $1 and (user_id = h.id or user_id in (
+            select user_id from merges where app_id = $1 and into_user_id = h.id)) order by at desc limit 1) is true,
           (select percentage from consumption_reports where transaction_id = (select transaction_id from g)
-            order by at desc, reported_at desc limit 1),
-          (select refunded_at from t)
-        from holder h
+            order by at desc, reported_at desc limit 1), (select refunded_at from t) from holder h
         """,
         bind: { [.text($0.appID), .text($0.transactionID)] },
         read: { row throws(PostgresError) in

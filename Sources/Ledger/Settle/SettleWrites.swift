@@ -322,8 +322,8 @@ extension Statements {
 
     /// Makes receipts due that nobody posted and that wait for an owner: of the same chain, or of the same customer.
     /// Each takes a look at a small index, which is empty where nothing waits. A receipt that another process has
-    /// locked is left out: the follow-up of the chain makes it due.
-    static let wakeUnposted = Statement<[VerdictRow], Void>(
+    /// locked is left out: the follow-up of the chain makes it due. Returns the ids of the receipts that it made due.
+    static let wakeUnposted = Statement<[VerdictRow], UUID>(
         "settle.wake_unposted",
         [
             .text("app") { $0.verdict.appID }, .text("original") { $0.originalID },
@@ -331,14 +331,11 @@ extension Statements {
         ],
         sql: { rows in
             """
-            update receipts set due_at = now()
-            where id = any(array(
-              select w.id from \(rows.rows(as: "i")) cross join lateral (\(waitingUnposted)) w
-                cross join lateral (select from receipts
-                  where id = w.id and app_id = i.app and settled_at is null and due_at > now()
-                  for no key update skip locked) l))
+            select w.id from \(rows.rows(as: "i")) cross join lateral (\(waitingUnposted)) w
+            where wake_unposted(w.id, i.app)
             """
-        })
+        },
+        read: { row throws(PostgresError) in try row.uuid(0) })
 
     /// SQL: a select of the ids of open receipts that nobody posted, of the chain or of the customer of a row `i`.
     static let waitingUnposted = """

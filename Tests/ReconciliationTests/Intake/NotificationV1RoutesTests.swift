@@ -115,8 +115,10 @@ import Testing
             }
             let huge = try await announce(NotificationRoutes.unsignedBytesMax + 1, to: intake)
             #expect(huge.hasPrefix("HTTP/1.1 413") && huge.contains("body_too_large"), "\(huge)")
-            let long = body + String(repeating: " ", count: NotificationRoutes.unsignedBytesMax - body.utf8.count)
-            #expect(try await send(long, to: intake)["outcome"] == .string("stored"))
+            let short = Self.body(receipt: "TE9ORw")
+            let long = short + String(repeating: " ", count: NotificationRoutes.unsignedBytesMax - short.utf8.count)
+            let stored = try await send(long, to: intake)
+            #expect(stored["outcome"] == .string("stored"), "\(stored.status) \(stored.text)")
             #expect(try await intake.count("select count(*) from notifications") == before + 1)
         }
         let noted = lines.take().map(\.metadata).filter { $0["security.event"] == "notification.refused" }

@@ -116,8 +116,8 @@ import Testing
             try await lab.withSession { session in
                 try await session.run(.begin)
                 try await session.run(Statement<Void, Void>("test.lock", "select from notifications for update"))
-                async let hears = lab.hear([heard])
-                while try await lab.number("select count(*) from pg_locks where not granted") == 0 {}
+                async let hears = lab.hear([heard], on: lab.ledger.database)
+                try await lab.untilBlocked()
                 try await session.run(.commit)
                 _ = try await hears
             }

@@ -133,6 +133,7 @@ extension RightsTests {
                 transaction.queue(Statements.writeChains, [])
                 transaction.queue(Statements.markContinuedChains, [])
                 transaction.queue(Statements.putOffBusy, [])
+                transaction.queue(Statements.putOffChain, ())
                 transaction.queue(Statements.reopenRefunded, [])
                 transaction.queue(Statements.wakeReceipts, [])
                 transaction.queue(Statements.forgetMarks, [])

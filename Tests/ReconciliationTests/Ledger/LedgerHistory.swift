@@ -40,7 +40,7 @@ extension LedgerLab {
             insert into transactions (transaction_id, app_id, environment, original_transaction_id, product_id, quantity,
               purchased_at, facts)
             select transaction_id, 'game', 'Production', transaction_id, 'coins', 1, decided_at, '{"price": 1990, "currency": "USD"}'
-            from outcomes
+            from outcomes on conflict do nothing
             """,
             """
             insert into grants (transaction_id, purchase_key, app_id, environment, user_id, receipt_id, product_id, quantity,
