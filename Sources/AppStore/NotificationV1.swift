@@ -5,7 +5,7 @@ package import Foundation
 /// An App Store Server Notification, version 1.
 ///
 /// The JSON is not signed: anybody who knows the shared secret can write such JSON. Only its receipt proves a purchase,
-/// and a receipt is judged like a posted one. The shared secret (`password`) is never kept: ``withoutPassword(_:)``.
+/// and a receipt is judged like a posted one. The shared secret (`password`) is never kept: `withoutPassword`.
 /// Source: AppleFacts 5.3.
 package struct NotificationV1: Sendable, Hashable {
     /// `INITIAL_BUY`, `DID_RENEW`, `CANCEL`, …

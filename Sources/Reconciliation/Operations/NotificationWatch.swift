@@ -11,7 +11,7 @@ import ServiceLifecycle
 import Settings
 
 /// A loop that finds out whether Apple's notifications still arrive (P38). It asks Apple for a test where an app has
-/// been silent for longer than usual, and raises the alarm where the test does not come. ``NotificationSilence``
+/// been silent for longer than usual, and raises the alarm where the test does not come. `NotificationSilence`
 /// decides.
 ///
 /// Runs in the workers, because no other process reaches Apple in a closed network. Any number may run it. A row in the
