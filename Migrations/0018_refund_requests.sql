@@ -67,15 +67,18 @@ comment on table refund_requests is
 
 -- Erases a user from the rows that follow after grants, and returns the number of emptied payloads. `makegood users
 -- erase` calls the function after the erasure of the user: since then `owner` is the user's name in grants, which in a
--- protected database is the id itself. Renames the user in revocations and chains, deletes the consents, and empties
+-- protected database is the id itself. Renames the user in revocations, empties what the user was told of
+-- chains, deletes the consents, and empties
 -- the payloads of notifications about the user's purchases, because a payload holds Apple's ids of the customer. An open
 -- or held notification ends, because no worker could judge an empty one. May be repeated.
 create function erase_heard_of_user(app text, id text, owner text) returns bigint
 language sql security definer as $$
     with revoked as (
         update revocations set user_id = owner where app_id = app and user_id = id and id <> owner),
+    -- Nothing counts as told to an erased user, so that no follow-up tells the user anything more.
     told as (
-        update chains set told_user_id = owner where app_id = app and told_user_id = id and id <> owner),
+        update chains set told_user_id = null, told = null, state = null, due_at = null
+        where app_id = app and told_user_id = id),
     agreed as (
         delete from consents where app_id = app and user_id in (id, owner)),
     emptied as (

@@ -39,6 +39,42 @@ comment on table notification_tests is
 -- Tests are few, and a worker reads the newest one.
 create index notifications_tests on notifications (app_id, environment, received_at) where type = 'TEST';
 
+-- What the checks of a scheduler ask of ended purchases, so that its role need not read Apple's facts. The view is
+-- restated whole, as PostgreSQL demands; the columns at its end are new.
+create or replace view v_ended_purchases as
+select t.transaction_id, t.app_id, t.environment, t.product_id, t.original_transaction_id, t.revoked_at,
+    case
+        when t.ownership in ('FAMILY_SHARED', 'ASSIGNED')
+            or t.facts ->> 'revocationType' in ('FAMILY_REVOKE', 'ASSIGNMENT_REVOKE') then 'withdrawn'
+        when t.facts ->> 'isUpgraded' = 'true' then
+            case when t.facts ->> 'revocationType' = 'REFUND_FULL' or t.facts ->> 'revocationReason' = '1'
+                or t.facts ->> 'revocationReason' = '0' and t.facts ->> 'reason' is not null then 'refunded'
+                else 'upgraded' end
+        -- A legacy receipt marks no upgrade, and a reason that is newer than the program may be one: then another product
+        -- of the chain was bought within a minute of the end.
+        when t.expires_at is not null and t.kind is distinct from 'Non-Renewing Subscription'
+            and (t.facts ->> 'revocationType' is null and t.facts ->> 'reason' is null
+                or t.facts ->> 'revocationType' not in ('REFUND_FULL', 'REFUND_PRORATED')
+                or t.facts ->> 'revocationReason' not in ('0', '1'))
+            and exists (
+                select from (
+                    select app_id, environment, product_id, purchased_at from transactions
+                    where original_transaction_id = t.original_transaction_id offset 0) s
+                where s.app_id = t.app_id and s.environment = t.environment and s.product_id <> t.product_id
+                    and s.purchased_at between t.revoked_at - interval '60 seconds' and t.revoked_at + interval '60 seconds')
+            then 'upgraded'
+        else 'refunded' end as ending,
+    t.purchased_at, t.expires_at,
+    t.ownership is distinct from 'FAMILY_SHARED' and t.ownership is distinct from 'ASSIGNED'
+        and coalesce(t.facts ->> 'revocationType', 'REFUND_FULL') in ('REFUND_FULL', 'REFUND_PRORATED')
+        and coalesce(t.facts ->> 'revocationReason', '0') in ('0', '1')
+        and (t.facts ->> 'revocationType' = 'REFUND_PRORATED'
+            and t.facts -> 'revocationPercentage' < '100000'::jsonb) is not true as is_whole
+from transactions t
+where t.revoked_at is not null;
+comment on view v_ended_purchases is
+    'Purchases that Apple ended. A row: a transaction. ending: refunded (all or in part, or for a reason that is not known here), withdrawn (a customer who shared it shares it no longer) or upgraded (another product took its place; it was paid for, and no money went back). is_whole: true if a refund is of the whole price, for a reason that is known here. Ask for a span of revoked_at.';
+
 create view v_notifications as
 select id, version, app_id, bundle_id, environment, type, coalesce(subtype, '') as subtype, transaction_id,
     original_transaction_id, state, coalesce(reason, '') as reason, attempt, repeats, signed_at, received_at, judged_at,

@@ -32,7 +32,7 @@ extension ControlRoutes {
         }
     }
 
-    private func write(_ rule: Faults.Rule, _ json: inout JSONWriter) {
+    private func write(_ rule: FaultRules<FaultRequest>.Rule, _ json: inout JSONWriter) {
         json.field("id", rule.id)
         json.field("endpoint", rule.request.endpoint.rawValue)
         json.field("kind", rule.request.kind.rawValue)

@@ -77,7 +77,7 @@ extension ControlRoutes {
             })
     }
 
-    private func write(_ rule: NotificationFaults.Rule, _ json: inout JSONWriter) {
+    private func write(_ rule: FaultRules<NotificationFaultRequest>.Rule, _ json: inout JSONWriter) {
         json.field("id", rule.id)
         json.field("kind", rule.request.kind.rawValue)
         json.field("app", ifPresent: rule.request.app)

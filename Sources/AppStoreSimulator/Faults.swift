@@ -6,17 +6,6 @@ import Synchronization
 /// The script asks the rules in the order in which they were added. Latencies add up; the first other rule that fires
 /// ends the search.
 final class Faults: Sendable {
-    /// How many rules may stand at once.
-    static let rulesMax = 1000
-
-    /// A rule, and how often it has fired.
-    struct Rule: Sendable {
-        let id: Int
-        let request: FaultRequest
-        var remaining: Int?
-        var fired = 0
-    }
-
     /// The faults of one call.
     struct Plan: Sendable {
         var delayMilliseconds = 0.0
@@ -25,53 +14,24 @@ final class Faults: Sendable {
         var kinds: [String] = []
     }
 
-    private struct State {
-        var rules: [Rule] = []
-        var nextId = 1
-        var random: SplitMix64
-    }
-
-    private let state: Mutex<State>
+    private let state: Mutex<FaultRules<FaultRequest>>
 
     init(seed: UInt64) {
-        state = Mutex(State(random: SplitMix64(seed: seed)))
+        state = Mutex(FaultRules(seed: seed))
     }
 
     /// Adds a rule and returns its id.
     func add(_ request: FaultRequest) throws(ControlError) -> Int {
-        try request.validate()
-        return try state.withLock { state throws(ControlError) in
-            if state.rules.count >= Self.rulesMax { state.rules.removeAll { $0.remaining == 0 } }
-            guard state.rules.count < Self.rulesMax else {
-                throw ControlError(status: 503, "too many faults: \(Self.rulesMax)")
-            }
-            if let seed = request.seed { state.random = SplitMix64(seed: UInt64(bitPattern: seed)) }
-            let id = state.nextId
-            state.nextId += 1
-            state.rules.append(Rule(id: id, request: request, remaining: request.count))
-            return id
-        }
+        try state.withLock { rules throws(ControlError) in try rules.add(request) }
     }
 
     /// Removes all rules and returns how many there were.
-    func removeAll() -> Int {
-        state.withLock { state in
-            defer { state.rules = [] }
-            return state.rules.count
-        }
-    }
+    func removeAll() -> Int { state.withLock { $0.removeAll() } }
 
     /// Removes one rule; false if there is none.
-    func remove(_ id: Int) -> Bool {
-        state.withLock { state in
-            guard let index = state.rules.firstIndex(where: { $0.id == id }) else { return false }
-            state.rules.remove(at: index)
-            return true
-        }
-    }
+    func remove(_ id: Int) -> Bool { state.withLock { $0.remove(id) } }
 
-    /// All rules. Rules that are used up (`remaining` 0) stay while there is room.
-    var rules: [Rule] { state.withLock(\.rules) }
+    var rules: [FaultRules<FaultRequest>.Rule] { state.withLock(\.rules) }
 
     /// Decides the faults of one call, and counts the rules that fire.
     func plan(_ service: SimulatedService, _ environment: StoreEnvironment) -> Plan {
@@ -79,10 +39,7 @@ final class Faults: Sendable {
             var plan = Plan()
             for index in state.rules.indices {
                 let request = state.rules[index].request
-                guard state.rules[index].remaining != 0, request.matches(service, environment) else { continue }
-                if let percent = request.percent, state.random.unit() * 100 >= percent { continue }
-                state.rules[index].fired += 1
-                if let remaining = state.rules[index].remaining { state.rules[index].remaining = remaining - 1 }
+                guard request.matches(service, environment), state.fires(index) else { continue }
                 plan.kinds.append(request.kind.rawValue)
                 guard request.kind == .latency else {
                     plan.fault = request

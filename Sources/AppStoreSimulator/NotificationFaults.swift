@@ -68,54 +68,21 @@ package struct NotificationFaultRequest: ControlBody, Sendable {
 
 /// The faults of notifications. Of several that match, the first one that fires is the notification's fault.
 final class NotificationFaults: Sendable {
-    /// How many rules may stand at once.
-    static let rulesMax = 1000
-
-    /// A rule, and how often it has fired.
-    struct Rule: Sendable {
-        let id: Int
-        let request: NotificationFaultRequest
-        var remaining: Int?
-        var fired = 0
-    }
-
-    private struct State {
-        var rules: [Rule] = []
-        var nextId = 1
-        var random: SplitMix64
-    }
-
-    private let state: Mutex<State>
+    private let state: Mutex<FaultRules<NotificationFaultRequest>>
 
     init(seed: UInt64) {
-        state = Mutex(State(random: SplitMix64(seed: seed)))
+        state = Mutex(FaultRules(seed: seed))
     }
 
     /// Adds a rule, whose `app` is a bundle id, and returns its id.
     func add(_ request: NotificationFaultRequest) throws(ControlError) -> Int {
-        try request.validate()
-        return try state.withLock { state throws(ControlError) in
-            if state.rules.count >= Self.rulesMax { state.rules.removeAll { $0.remaining == 0 } }
-            guard state.rules.count < Self.rulesMax else {
-                throw ControlError(status: 503, "too many faults: \(Self.rulesMax)")
-            }
-            if let seed = request.seed { state.random = SplitMix64(seed: UInt64(bitPattern: seed)) }
-            let id = state.nextId
-            state.nextId += 1
-            state.rules.append(Rule(id: id, request: request, remaining: request.count))
-            return id
-        }
+        try state.withLock { rules throws(ControlError) in try rules.add(request) }
     }
 
     /// Removes all rules and returns how many there were.
-    func removeAll() -> Int {
-        state.withLock { state in
-            defer { state.rules = [] }
-            return state.rules.count
-        }
-    }
+    func removeAll() -> Int { state.withLock { $0.removeAll() } }
 
-    var rules: [Rule] { state.withLock(\.rules) }
+    var rules: [FaultRules<NotificationFaultRequest>.Rule] { state.withLock(\.rules) }
 
     /// The delivery of a new notification as the faults leave it.
     func apply(to delivery: Delivery, of type: String, app: String) -> Delivery {
@@ -135,12 +102,8 @@ final class NotificationFaults: Sendable {
         state.withLock { state in
             for index in state.rules.indices {
                 let request = state.rules[index].request
-                guard state.rules[index].remaining != 0, request.app ?? app == app,
-                    request.notificationType ?? type == type
+                guard request.app ?? app == app, request.notificationType ?? type == type, state.fires(index)
                 else { continue }
-                if let percent = request.percent, state.random.unit() * 100 >= percent { continue }
-                state.rules[index].fired += 1
-                if let remaining = state.rules[index].remaining { state.rules[index].remaining = remaining - 1 }
                 return request
             }
             return nil

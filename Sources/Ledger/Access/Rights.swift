@@ -83,9 +83,7 @@ package struct Rights: Sendable {
             [
                 .ingest: [.select, .insert("app_id", "user_key", "sealed", "key_id")],
                 // Renewals of an erased user belong to nobody any more.
-                .worker: [.select("app_id", "user_key", "erased_at")],
-                // Its checks leave out what concerns an erased user.
-                .scheduler: [.select("app_id", "user_key", "erased_at")], .support: [.select],
+                .worker: [.select("app_id", "user_key", "erased_at")], .support: [.select],
             ]),
         table(
             "user_protection",
@@ -116,7 +114,7 @@ package struct Rights: Sendable {
                 .scheduler: [
                     .select(
                         "transaction_id", "revoked_at", "signed_at", "original_transaction_id", "purchased_at",
-                        "expires_at", "app_id", "environment", "product_id", "kind", "ownership", "facts")
+                        "expires_at", "app_id", "environment", "product_id")
                 ],
                 .support: timelinesOfTransactions,
             ]),
@@ -399,7 +397,7 @@ package struct Rights: Sendable {
         table("v_conservation_recent", [.support: [.select], .dashboard: [.select]]),
         table("v_paid_not_granted", [.support: [.select], .dashboard: [.select]]),
         table("v_customers_by_users", [.support: [.select], .dashboard: [.select]]),
-        table("v_ended_purchases", [.support: [.select], .dashboard: [.select]]),
+        table("v_ended_purchases", [.scheduler: [.select], .support: [.select], .dashboard: [.select]]),
         table("v_refund_rate_by_user", [.support: [.select], .dashboard: [.select]]),
         table("v_storefronts", [.support: [.select], .dashboard: [.select]]),
         table("v_waiting_purchases", [.scheduler: [.select], .support: [.select], .dashboard: [.select]]),

@@ -132,7 +132,7 @@ extension Statements {
 }
 
 extension FollowedChain {
-    /// The told state without the user: an erasure changes the column of the user alone.
+    /// The told state without the user, who has a column of the chain.
     fileprivate var toldJSON: String? {
         guard var told = followUp.told else { return nil }
         told.userID = ""

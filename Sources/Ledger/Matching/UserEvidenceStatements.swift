@@ -142,8 +142,8 @@ extension Statements {
         })
 
     /// The questions about whose purchase a receipt of a user is open or held: one that a worker has judged, or one
-    /// that says of itself that it is of this purchase. A bare id for which nobody vouches is no such receipt: whoever knows
-    /// the id of another user's purchase may post it.
+    /// that says of itself that it is of this purchase. A bare id for which nobody vouches is no such receipt: a stranger
+    /// who knows the id of another user's purchase may post it.
     static let postsOfPurchases = Statement<[EvidenceQuestion], EvidencePart>(
         "matching.posts_of_purchases",
         [.app, .id],

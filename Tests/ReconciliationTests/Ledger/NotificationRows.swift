@@ -35,6 +35,9 @@ extension RightsTests {
     ) async throws {
         let id = try await lab.notify(app: nil)
         let forwarded = try await lab.notify(columns: ", forward_due_at", values: ", now()")
+        // Beside what other work has stored before.
+        let toForward = try await lab.number(
+            "select count(*) from notifications where forward_due_at <= now() and payload is not null")
         try await act(.worker, lab) { database in
             let stored = try #require(try await database.run(Statements.fetchNotifications, [id]).first)
             try await database.run(Statements.nameAppOfNotification, (id: id, appID: "game"))
@@ -54,14 +57,15 @@ extension RightsTests {
             let claimed = try await database.run(
                 Statements.claimForwards,
                 .init(apps: ["game"], limit: 10, delay: .seconds(1), delayMax: .seconds(2)))
-            #expect(claimed.map(\.id).contains(forwarded))
+            #expect(claimed.map(\.id).contains(forwarded) && claimed.count == toForward)
             try await database.run(Statements.endForwards, [forwarded])
         }
+        let toClaim = try await lab.number("select count(*) from notifications where due_at <= now()")
         try await act(.scheduler, lab) { database in
             let due = try await database.run(
                 Statements.claimNotifications,
                 .init(limit: 10, rescueDelay: .seconds(1), rescueDelayMax: .seconds(2)))
-            #expect(due.count >= 2)
+            #expect(due.count == toClaim && toClaim >= 2)
             #expect(try await database.run(Statements.emptyNotifications, .init(days: 180, batch: 10)) == [0])
         }
         try await act(.support, lab) { database in

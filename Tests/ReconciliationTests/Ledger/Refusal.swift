@@ -111,10 +111,10 @@ struct Refusal: Sendable {
         Refusal([.dashboard], "select user_id from receipts"),
         Refusal([.scheduler, .support, .dashboard], "select body from kept_payloads"),
         Refusal([.ingest, .worker, .dashboard], "select changed_proofs(60)"),
-        Refusal([.dashboard], "select facts from transactions"),
+        Refusal([.scheduler, .dashboard], "select facts from transactions"),
         // The clear ids of protected users: delivery, which ingest serves, and support read them; no role rewrites one.
         Refusal([.worker, .scheduler, .dashboard], "select sealed from users"),
-        Refusal([.dashboard], "select user_key from users"),
+        Refusal([.scheduler, .dashboard], "select user_key from users"),
         Refusal(everybody, "update users set sealed = null"),
         Refusal(everybody, "delete from users"),
         Refusal(services + [.dashboard], "select erase_protected_user('game', 'key', 'me')"),

@@ -61,11 +61,11 @@ extension Invariant {
             // Refunds that were old when migration 17 came are told to nobody, and have no mark (see there).
             """
             select 'transaction …' || right(t.transaction_id, 4)
-            from transactions t
+            from v_ended_purchases t
             cross join lateral (select user_id from grants where transaction_id = t.transaction_id offset 0) g
             where t.revoked_at >= \(since) and t.revoked_at <= now()
               and t.revoked_at > (select applied_at - interval '89 days' from schema_migrations where number = 17)
-              and \(Statements.takenBack("t")) = '\(Reason.refunded.rawValue)'
+              and t.is_whole and t.ending = '\(Reason.refunded.rawValue)'
               and not exists (select from revocations r where r.transaction_id = t.transaction_id)
               -- Apple denied what was given on trust: that was told as such.
               and not exists (
@@ -95,9 +95,9 @@ extension Invariant {
                 when t.transaction_id is null then ' is looked at too late' else ' was taken back' end
             from chains c
             left join lateral (
-              select transaction_id from transactions t
-              where t.transaction_id = c.transaction_id and t.revoked_at is not null
-                and \(Statements.takenBack("t")) in ('\(Reason.refunded.rawValue)', '\(Reason.withdrawn.rawValue)')
+              select transaction_id from v_ended_purchases t
+              where t.transaction_id = c.transaction_id and (t.is_whole and t.ending = '\(Reason.refunded.rawValue)'
+                  or t.ending = '\(Reason.withdrawn.rawValue)')
                 and not exists (
                   select from (
                     select app_id, environment, expires_at, revoked_at from transactions own
@@ -106,9 +106,6 @@ extension Invariant {
                     and s.revoked_at is null)
               offset 0) t on c.state = 'active'
             where c.state in ('active', 'in_grace') and c.followed_at >= \(since)
-              -- Of a user who was erased nothing is told any more.
-              and c.told_user_id !~ '\(UserErasure.tombstonePattern)'
-              and (select erased_at from users where app_id = c.app_id and user_key = c.told_user_id) is null
               and not exists (
                 select from chain_marks m
                 where m.original_transaction_id = c.original_transaction_id and m.app_id = c.app_id)
