@@ -118,6 +118,7 @@ package struct AppPolicy: Sendable, Equatable {
     package var transfer: Transfer = .keep
     package var shared: Shared = .entitlement
     package var subscriptions = SubscriptionPolicy()
+    package var sweeps = SweepPolicy()
     /// Whether the `uid` of the old clients' records is a user as `userId` names one (row 5a).
     package var recordsNameUsers = true
     /// In the order they are tried; empty where Apple cannot be asked.

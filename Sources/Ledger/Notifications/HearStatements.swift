@@ -18,6 +18,33 @@ extension Statements {
         },
         read: { row throws(PostgresError) in try row.uuid(0) })
 
+    /// Notes what a question to Apple tells first: a purchase, its end, or the reversal of its end. Runs before the facts
+    /// are stored. Two questions that tell one purchase at the same moment count once.
+    static let noteCatches = Statement<[(appID: String, net: Net, transaction: Transaction)], Void>(
+        "hear.note_catches",
+        [
+            .text("app") { $0.appID }, .text("net") { $0.net.rawValue }, .text("transaction") { $0.transaction.id },
+            .text("environment") { $0.transaction.environment }, .date("revoked_at") { $0.transaction.revokedAt },
+            .date("signed_at") { $0.transaction.signedAt },
+        ],
+        sql: { rows in
+            """
+            insert into net_catches (transaction_id, kind, app_id, environment, net)
+            select distinct on (i.transaction, k.kind) i.transaction, k.kind, i.app, i.environment, i.net
+            from \(rows.rows(as: "i"))
+            left join lateral (
+              select transaction_id, revoked_at, signed_at from transactions where transaction_id = i.transaction) t on true
+            cross join lateral (select case
+              when t.transaction_id is null then case when i.revoked_at is null then 'purchase' else 'end' end
+              when i.signed_at <= t.signed_at then null
+              when i.revoked_at is not null and t.revoked_at is null then 'end'
+              when i.revoked_at is null and t.revoked_at is not null then 'reversal' end) k(kind)
+            where k.kind is not null
+            order by i.transaction, k.kind
+            on conflict (transaction_id, kind) do nothing
+            """
+        })
+
     /// Stores Apple's facts, as `settle.store_facts` does.
     static let storeHeardFacts = Statement<[(appID: String, transaction: Transaction)], Void>(
         "hear.store_facts",

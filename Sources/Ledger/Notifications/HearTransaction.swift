@@ -48,6 +48,10 @@ struct HearTransaction {
         guard heard.contains(true) else { return batch.hearings.map { _ in [] } }
         let hearings = zip(batch.hearings, heard).filter(\.1).map(\.0)
         transaction.queue(
+            forAny: hearings.flatMap { hearing in
+                hearing.net.map { net in hearing.transactions.map { (hearing.appID, net, $0) } } ?? []
+            }, Statements.noteCatches)
+        transaction.queue(
             forAny: hearings.flatMap { hearing in hearing.transactions.map { (hearing.appID, $0) } },
             Statements.storeHeardFacts)
         transaction.queue(

@@ -27,6 +27,8 @@ package struct Hearing: Sendable {
     /// Nil: this server asked Apple.
     package var notification: Notification?
     package var appID: String
+    /// The net that brought the facts. Nil: a notification that Apple sent.
+    package var net: Net?
     /// Apple's facts, each transaction once.
     package var transactions: [Transaction] = []
     package var renewals: [Renewal] = []
@@ -35,8 +37,9 @@ package struct Hearing: Sendable {
     package var submissions: [Submission] = []
     package var refundRequest: RefundRequest?
 
-    package init(notification: Notification?, appID: String) {
+    package init(notification: Notification?, appID: String, net: Net? = nil) {
         self.notification = notification
         self.appID = appID
+        self.net = net
     }
 }
