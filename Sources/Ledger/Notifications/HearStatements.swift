@@ -36,9 +36,10 @@ extension Statements {
               select transaction_id, revoked_at, signed_at from transactions where transaction_id = i.transaction) t on true
             cross join lateral (select case
               when t.transaction_id is null then case when i.revoked_at is null then 'purchase' else 'end' end
-              when i.signed_at <= t.signed_at then null
+              when i.signed_at < t.signed_at then null
               when i.revoked_at is not null and t.revoked_at is null then 'end'
-              when i.revoked_at is null and t.revoked_at is not null then 'reversal' end) k(kind)
+              when i.revoked_at is null and t.revoked_at is not null and i.signed_at > t.signed_at
+                then 'reversal' end) k(kind)
             where k.kind is not null
             order by i.transaction, k.kind
             on conflict (transaction_id, kind) do nothing
