@@ -4,7 +4,7 @@ import Foundation
 import NIOHTTP1
 
 extension Drill {
-    /// Drills in which one player uses as much as possible: other players wait at most three times as long as without
+    /// Drills in which one player, or a stranger, uses as much as possible: other players wait at most three times as long as without
     /// the flood.
     static let floodDrills: [Drill] = [
         flood(
@@ -95,7 +95,55 @@ extension Drill {
             let batch = #"{"receipts":[\#(Array(repeating: "{}", count: 200).joined(separator: ","))]}"#
             return { await flooder.send(.POST, "/v1/receipts/batch", Array(batch.utf8)) }
         },
+        notificationFlood("29i", "a stranger sends forged notifications as fast as can be", answered: [401]) { stage in
+            let body = try stage.notificationBody(about: PurchaseGenerator.bundle)
+            // The last character of the signature has bits that decode to nothing; the one before it counts.
+            let position = body.count - 4
+            let forged = body[position] == UInt8(ascii: "A") ? UInt8(ascii: "B") : UInt8(ascii: "A")
+            return { Array(body[..<position]) + [forged] + body[(position + 1)...] }
+        },
+        notificationFlood(
+            "29j", "Apple's genuine notifications of a foreign app, more than a day's bound", requests: 3000,
+            answered: [200]
+        ) { stage in
+            { try stage.notificationBody(about: "com.example.stranger") }
+        },
+        notificationFlood(
+            "29k", "a stranger sends version 1 notifications of nearly 1 MiB with a wrong password",
+            to: "/v1/apple/notifications/v1", answered: [401]
+        ) { _ in
+            let receipt = String(repeating: "A", count: 1_000_000)
+            let body =
+                #"{"notification_type":"DID_RENEW","password":"wrong","bid":"\#(PurchaseGenerator.bundle)","#
+                + #""environment":"PROD","latest_receipt":"\#(receipt)"}"#
+            return { Array(body.utf8) }
+        },
     ]
+
+    /// - Parameters:
+    ///   - requests: the least number of requests.
+    ///   - statuses: beside 503 (ingest has no room for it) and 408 the only answers.
+    ///   - bodies: prepares the flood, and returns what makes the next body.
+    private static func notificationFlood(
+        _ id: String, _ name: String, to path: String = "/v1/apple/notifications", requests: Int = 1,
+        answered statuses: Set<Int>,
+        _ bodies: @escaping @Sendable (DrillContext) async throws -> @Sendable () throws -> [UInt8]
+    ) -> Drill {
+        Drill(
+            id, name, expected: "others wait at most three times as long; no notification is answered wrongly"
+        ) { stage in
+            let seen = try await stage.flood(hands: 64, requests: requests) { flooder, stage in
+                let next = try await bodies(stage)
+                return { await flooder.send(.POST, path, try next()) }
+            }
+            stage.expect(
+                "nothing else is answered", Set(seen.statuses.keys).isSubset(of: statuses.union([0, 408, 503])),
+                seen.text)
+            stage.expect(
+                "ingest answers", statuses.contains { seen.statuses[$0, default: 0] > 0 }, seen.text)
+            stage.expectAnswers()
+        }
+    }
 
     fileprivate typealias Attack =
         @Sendable (Flooder, DrillContext) async throws -> @Sendable () async throws -> Void
@@ -167,6 +215,12 @@ extension DrillContext {
                 return seen
             }
         }
+    }
+
+    /// The body of a genuine notification about an app.
+    fileprivate func notificationBody(about bundleID: String) throws -> [UInt8] {
+        let (_, payload) = try world.store.hold(NotificationRequest(app: bundleID, notificationType: "TEST"))
+        return Array("{\"signedPayload\":\"\(payload)\"}".utf8)
     }
 
     fileprivate func expect(toldOneOf limits: Set<String>, _ seen: Flooder.Seen) {

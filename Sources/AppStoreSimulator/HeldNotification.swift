@@ -59,6 +59,20 @@ package struct HeldNotification: Codable, Sendable, Equatable {
     package var delivery: Delivery?
     /// The content of a notification of version 1; nil: the notification has version 2.
     var v1: NotificationV1?
+    /// The result of an extension for all subscribers, in the place of data; nil: there is data.
+    var summary: ExtensionSummary?
+
+    /// When the first attempt is due.
+    func due(now: Int64) -> Int64 { summary == nil ? now : max(now, signedDate) }
+
+    /// The object `summary` (AppleFacts 4.2).
+    struct ExtensionSummary: Codable, Sendable, Equatable {
+        let productId: String
+        let requestIdentifier: String
+        let storefrontCountryCodes: [String]
+        let succeededCount: Int
+        let failedCount: Int
+    }
 
     var lane: DeliveryLane { DeliveryLane(app: app, environment: environment) }
 
@@ -81,6 +95,10 @@ package struct HeldNotification: Codable, Sendable, Equatable {
             json.field("notificationUUID", notificationUUID)
             json.field("version", "2.0")
             json.field("signedDate", signedDate)
+            if let summary {
+                json.field("summary", object: { write(summary, appAppleId, &$0) })
+                return
+            }
             json.field(
                 "data",
                 object: { data in
@@ -94,6 +112,19 @@ package struct HeldNotification: Codable, Sendable, Equatable {
                     data.field("consumptionRequestReason", ifPresent: consumptionRequestReason)
                 })
         }
+    }
+
+    private func write(_ summary: ExtensionSummary, _ appAppleId: Int64?, _ json: inout JSONWriter) {
+        json.field("environment", environment.rawValue)
+        json.field("appAppleId", ifPresent: appAppleId)
+        json.field("bundleId", app)
+        json.field("productId", summary.productId)
+        json.field("requestIdentifier", summary.requestIdentifier)
+        json.field(
+            "storefrontCountryCodes",
+            array: { array in for code in summary.storefrontCountryCodes { array.element(code) } })
+        json.field("succeededCount", summary.succeededCount)
+        json.field("failedCount", summary.failedCount)
     }
 
     func write(_ json: inout JSONWriter) {
@@ -126,6 +157,17 @@ package struct HeldNotification: Codable, Sendable, Equatable {
                     }
                 }
             })
+    }
+}
+
+extension HeldNotification {
+    /// A summary of an extension for all subscribers, which Apple makes when the extension is complete.
+    init(of summary: ExtensionSummary, app: String, _ environment: StoreEnvironment, at complete: Int64) {
+        self.init(
+            notificationUUID: UUID().uuidString.lowercased(), app: app, environment: environment,
+            notificationType: NotificationType.renewalExtension.rawValue, subtype: "SUMMARY", signedDate: complete,
+            customer: nil, transaction: nil, renewal: nil, status: nil, consumptionRequestReason: nil, sendAttempts: [])
+        self.summary = summary
     }
 }
 

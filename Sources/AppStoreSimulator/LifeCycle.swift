@@ -207,10 +207,11 @@ extension StoreLedger {
         case .bundle: try move(subscription, life, request, now: now, &state)
         case .nextProductId where request.bundle == nil && request.resubscribe == nil:
             try changeProduct(subscription, life, request, now: now, &state)
+        case .offerType where request.nextProductId == nil: try redeem(request, subscription, now: now, &state)
         case .seats: try addSeats(request.seats ?? 0, subscription, now: now, &state)
         case .nextSeats: try setNextSeats(request.nextSeats ?? 0, subscription, now: now, &state)
         case .revokedSeats: try refundSeats(request.revokedSeats ?? 0, subscription, now: now, &state)
-        case .period, .nextProductId, .change, .nextPeriod, .nextPrice, .nextGroup: break
+        case .period, .nextProductId, .change, .nextPeriod, .nextPrice, .nextGroup, .offerType, .offerIdentifier: break
         }
     }
 
@@ -268,17 +269,30 @@ extension StoreLedger {
         let newest = subscription.newest
         let isSamePeriod = request.nextPeriod ?? life.period == life.period
         if request.change == .upgrade || (request.change == .crossgrade && isSamePeriod) {
-            return try replace(
-                subscription, life, by: request, event: (.didChangeRenewalPref, "UPGRADE"), now: now, &state)
+            let type: NotificationType = request.offerType == nil ? .didChangeRenewalPref : .offerRedeemed
+            return try replace(subscription, life, by: request, event: (type, "UPGRADE"), now: now, &state)
         }
         var (renewal, life) = (subscription.renewal, life)
         let isBack = request.nextProductId == newest.productId
         renewal.autoRenewProductId = isBack ? nil : request.nextProductId
         renewal.renewalPrice = isBack ? nil : request.nextPrice
         life.nextPeriod = isBack ? nil : request.nextPeriod
+        renewal.redeem(request)
         try commit([line(newest.originalTransactionId, renewal), line(newest.originalTransactionId, life)], &state)
         let subtype = isBack ? nil : "DOWNGRADE"
-        try announce([StoreEvent(.didChangeRenewalPref, subtype, newest.transactionId)], at: now, &state)
+        let type: NotificationType = request.offerType == nil ? .didChangeRenewalPref : .offerRedeemed
+        try announce([StoreEvent(type, subtype, newest.transactionId)], at: now, &state)
+    }
+
+    /// An offer for the next period of the present product.
+    private func redeem(
+        _ request: SubscriptionRequest, _ subscription: Subscription, now: Int64, _ state: inout State
+    ) throws(ControlError) {
+        let newest = subscription.newest
+        var renewal = subscription.renewal
+        renewal.redeem(request)
+        try commit([line(newest.originalTransactionId, renewal)], &state)
+        try announce([StoreEvent(.offerRedeemed, nil, newest.transactionId)], at: now, &state)
     }
 
     /// A new period from now on: an upgrade of the running one, or a start after a lapse.
@@ -314,6 +328,8 @@ extension StoreLedger {
             of: request.nextProductId ?? newest.productId, from: now, to: period.after(now),
             price: request.nextPrice ?? newest.price, reason: "PURCHASE")
         sale.family = family
+        sale.offerType = request.offerType
+        sale.offerIdentifier = request.offerIdentifier
         _ = try sell(sale, now: now, event: event, &state)
     }
 

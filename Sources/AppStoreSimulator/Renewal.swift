@@ -31,6 +31,13 @@ package struct Renewal: ControlBody, Codable, Sendable, Equatable {
 
     package init() {}
 
+    /// Takes the request's offer, if there is one, for the next period.
+    mutating func redeem(_ request: SubscriptionRequest) {
+        guard let type = request.offerType else { return }
+        offerType = type
+        offerIdentifier = request.offerIdentifier
+    }
+
     func validate() throws(ControlError) {
         let numbers: [(String, Int?, ClosedRange<Int>)] = [
             ("autoRenewStatus", autoRenewStatus, 0...1), ("expirationIntent", expirationIntent, 1...6),

@@ -324,7 +324,8 @@ final class StoreLedger: Sendable {
                     throw ControlError(field: "send", "\(app) has no notificationURL")
                 }
                 notification.delivery = notificationFaults.apply(
-                    to: Delivery(url: target.url, version: 2, due: clock.now), of: notification.notificationType,
+                    to: Delivery(url: target.url, version: 2, due: notification.due(now: clock.now)),
+                    of: notification.notificationType,
                     app: app)
             }
             try commit([LedgerLine(notification: notification)], &state)

@@ -191,8 +191,8 @@ extension ServerAPI {
             }
             storefronts = codes
         }
-        try ledger.submit { store throws(AppleError) -> (Void, [LedgerLine]) in
-            guard massExtension(productId, terms.identifier, store) == nil else { return ((), []) }
+        let summary = try ledger.submit { store throws(AppleError) -> (HeldNotification?, [LedgerLine]) in
+            guard massExtension(productId, terms.identifier, store) == nil else { return (nil, []) }
             var lines: [LedgerLine] = []
             var succeeded = 0
             var failed = 0
@@ -214,8 +214,16 @@ extension ServerAPI {
                 requestIdentifier: terms.identifier, extendByDays: terms.days, extendReasonCode: terms.reason,
                 productId: productId, completeDate: now + store.settings.massExtensionMilliseconds,
                 succeededCount: succeeded, failedCount: failed)
-            return ((), lines + [LedgerLine(filing: whole)])
+            let summary = HeldNotification(
+                of: .init(
+                    productId: productId, requestIdentifier: terms.identifier,
+                    storefrontCountryCodes: storefronts?.sorted() ?? [], succeededCount: succeeded,
+                    failedCount: failed),
+                app: app, environment, at: now + store.settings.massExtensionMilliseconds)
+            return (summary, lines + [LedgerLine(filing: whole)])
         }
+        // The extension holds, whatever becomes of the notification.
+        if let summary { _ = try? ledger.hold(summary, isSent: true) }
         return answer { $0.field("requestIdentifier", terms.identifier) }
     }
 

@@ -50,6 +50,10 @@ package struct SubscriptionRequest: ControlBody, Sendable {
     package var nextPrice: Int64?
     /// `bundle` only: the group of the new subscription.
     package var nextGroup: String?
+    /// The type of an offer that the customer redeems (AppleFacts 2.1): for the next period of the present product, or
+    /// for `nextProductId`.
+    package var offerType: Int?
+    package var offerIdentifier: String?
     /// The seats from now on, more than before.
     package var seats: Int?
     /// The seats of the next period.
@@ -59,7 +63,7 @@ package struct SubscriptionRequest: ControlBody, Sendable {
 
     package enum CodingKeys: String, CodingKey, CaseIterable {
         case period, unavailable, billing, autoRenew, priceIncrease, resubscribe, bundle, nextProductId, change
-        case nextPeriod, nextPrice, nextGroup, seats, nextSeats, revokedSeats
+        case nextPeriod, nextPrice, nextGroup, offerType, offerIdentifier, seats, nextSeats, revokedSeats
     }
 
     package init() {}
@@ -69,7 +73,8 @@ package struct SubscriptionRequest: ControlBody, Sendable {
         [
             (.unavailable, \.unavailable.isSet), (.billing, \.billing.isSet), (.autoRenew, \.autoRenew.isSet),
             (.priceIncrease, \.priceIncrease.isSet), (.resubscribe, \.resubscribe.isSet), (.bundle, \.bundle.isSet),
-            (.nextProductId, \.nextProductId.isSet), (.seats, \.seats.isSet), (.nextSeats, \.nextSeats.isSet),
+            (.nextProductId, \.nextProductId.isSet), (.offerType, \.offerType.isSet), (.seats, \.seats.isSet),
+            (.nextSeats, \.nextSeats.isSet),
             (.revokedSeats, \.revokedSeats.isSet),
         ]
     }
@@ -101,6 +106,13 @@ package struct SubscriptionRequest: ControlBody, Sendable {
         }
         if change != nil, nextProductId == nil || bundle != nil || resubscribe == true {
             throw ControlError(field: "change", "belongs to nextProductId alone")
+        }
+        try SaleRequest.checkOffer(type: offerType, identifier: offerIdentifier, discount: nil, period: nil)
+        if offerType != nil, bundle != nil || resubscribe == true {
+            throw ControlError(field: "offerType", "must not stand beside bundle or resubscribe")
+        }
+        if offerIdentifier != nil, offerType == nil {
+            throw ControlError(field: "offerIdentifier", "belongs to offerType")
         }
         if nextGroup != nil, bundle == nil { throw ControlError(field: "nextGroup", "belongs to bundle") }
         for (field, value) in [("seats", seats), ("nextSeats", nextSeats), ("revokedSeats", revokedSeats)] {

@@ -261,6 +261,27 @@ import Testing
         }
     }
 
+    @Test func `an offer for the running product, for another one now, and for another one later`() async throws {
+        try await Life.with { life in
+            try await life.does(#""offerType":2,"offerIdentifier":"winter""#)
+            let redeemed = try await life.picture()
+            #expect(redeemed.product == "vip" && redeemed.renewal.int("offerType") == 2)
+            #expect(redeemed.renewal.string("offerIdentifier") == "winter")
+            try await life.does(#""nextProductId":"pro","change":"upgrade","offerType":3,"offerIdentifier":"code""#)
+            let pro = try await life.picture()
+            #expect(pro.product == "pro" && pro.transaction.int("offerType") == 3)
+            try await life.does(#""nextProductId":"vip","offerType":3"#)
+            #expect(try await life.picture().renewal.string("autoRenewProductId") == "vip")
+            #expect(
+                life.told == [
+                    "SUBSCRIBED INITIAL_BUY", "OFFER_REDEEMED", "OFFER_REDEEMED UPGRADE", "OFFER_REDEEMED DOWNGRADE",
+                ])
+            let refused = try await life.store.call(
+                .POST, "/control/subscriptions/\(life.id)", json: #"{"offerIdentifier":"alone"}"#)
+            #expect(refused.status == 400 && refused.text.contains("offerType"))
+        }
+    }
+
     @Test func `a product that is no longer for sale`() async throws {
         try await Life.with { life in
             try await life.does(#""unavailable":true"#)

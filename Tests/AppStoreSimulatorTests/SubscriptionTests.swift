@@ -246,6 +246,23 @@ import Testing
             #expect(done.int("succeededCount") == 3)
             #expect(done.int("failedCount") == 1)
             #expect(done.int("completeDate") != nil)
+            // Apple tells the app's server the result, where Apple knows an address.
+            try store.simulator.fault(NotificationFaultRequest(.lose))
+            try await store.control(.PUT, "settings", #"{"notificationURL":"http://127.0.0.1:9/"}"#)
+            #expect(try await mass(wish("m3", "")).status == 200)
+            let now = Int64(Date().timeIntervalSince1970 * 1000)
+            let history = try await store.api(
+                .POST, "v1/notifications/history",
+                json: #"{"startDate":\#(now - 3_600_000),"endDate":\#(now + 3_600_000)}"#)
+            let told = try history.objects("notificationHistory").map {
+                try SignedTransaction($0["signedPayload"] as? String ?? "").payload
+            }
+            #expect(
+                told.map { "\($0["notificationType"] ?? "") \($0["subtype"] ?? "")" } == ["RENEWAL_EXTENSION SUMMARY"])
+            let summary = try #require(told.first?["summary"] as? [String: Any])
+            #expect(told.first?["data"] == nil)
+            #expect(summary["requestIdentifier"] as? String == "m3" && summary["productId"] as? String == "coins6")
+            #expect(summary["succeededCount"] as? Int == 1 && summary["failedCount"] as? Int == 3)
             let ledger = store.simulator.ledger
             let moved = ids.map { id in
                 let purchase = ledger.first { $0.transactionId == id }
