@@ -113,11 +113,13 @@ extension Statements {
         },
         read: readWoken)
 
-    /// Makes locked open receipts due. Returns those that were not.
+    /// Makes locked open receipts due, and begins a new attempt: a verdict by what was known before writes nothing.
+    /// Returns the receipts.
     static let wakeReceipts = Statement<[UUID], WokenReceipt>(
         "followup.wake_receipts",
         """
-        update receipts set due_at = now() where id = any($1::uuid[]) and settled_at is null and due_at > now()
+        update receipts set due_at = least(due_at, now()), attempt = attempt + 1
+        where id = any($1::uuid[]) and settled_at is null
         returning id, attempt, lane
         """,
         bind: { [.uuids($0)] }, read: readWoken)

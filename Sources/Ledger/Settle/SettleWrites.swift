@@ -322,7 +322,8 @@ extension Statements {
 
     /// Makes receipts due that nobody posted and that wait for an owner: of the same chain, or of the same customer.
     /// Each takes a look at a small index, which is empty where nothing waits. A receipt that another process has
-    /// locked is left out: the follow-up of the chain makes it due. Returns the ids of the receipts that it made due.
+    /// locked is left out: the follow-up of the chain makes it due. A wake begins a new attempt, so a verdict by what was
+    /// known before writes nothing. Returns the ids of the receipts that it made due.
     static let wakeUnposted = Statement<[VerdictRow], UUID>(
         "settle.wake_unposted",
         [
