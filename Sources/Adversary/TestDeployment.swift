@@ -35,6 +35,8 @@ final class TestDeployment: Sendable {
         var alls = 0
         /// How many files the runner itself may open.
         var openFiles: Int
+        /// Whether the database, the processes and the App Store follow one clock that steps (``SteppedClock``).
+        var stepsClock = false
 
         /// The number of client connections to each process that takes posts. Every client has a connection of its own
         /// as far as the limit on files allows: while answers take 12 s, 200 posts a second keep 2,400 waiting. Each
@@ -61,6 +63,8 @@ final class TestDeployment: Sendable {
     /// A connection to the server without a proxy.
     let database: Database
     let databaseURL: String
+    /// Nil: everything goes by the machine's clock.
+    let clock: SteppedClock?
     /// A pool searches all its connections for every request, so there are several small pools.
     private let pools: [HTTPClient]
     private let directory: String
@@ -69,13 +73,15 @@ final class TestDeployment: Sendable {
 
     private init(
         _ shape: Shape, _ servers: PrivateServers, name: String, databaseURL: String, directory: String,
-        store: AppStoreSimulator, storeGroup: ServiceGroup, storeRun: Task<Void, any Error>, storePort: Int
+        clock: SteppedClock?, store: AppStoreSimulator, storeGroup: ServiceGroup, storeRun: Task<Void, any Error>,
+        storePort: Int
     ) throws {
         self.shape = shape
         self.servers = servers
         self.name = name
         self.databaseURL = databaseURL
         self.directory = directory
+        self.clock = clock
         // The users that `deploy/local` creates at the broker may use this prefix.
         queuePrefix = "test-\(name)"
         self.store = store
@@ -104,6 +110,7 @@ final class TestDeployment: Sendable {
         for name in ["PATH", "HOME", "LD_LIBRARY_PATH", "TMPDIR"] {
             environment[name] = ProcessInfo.processInfo.environment[name]
         }
+        environment.merge(clock?.environment ?? [:]) { $1 }
         var members: [Member] = []
         for (role, count) in [
             (Member.Role.ingest, shape.ingests), (.worker, shape.workers), (.scheduler, shape.schedulers),
@@ -134,6 +141,11 @@ final class TestDeployment: Sendable {
         try FileManager.default.createDirectory(at: directory, withIntermediateDirectories: true)
         defer { try? FileManager.default.removeItem(at: directory) }
         try await servers.psql("create database \(name)")
+        var clock: SteppedClock?
+        if shape.stepsClock {
+            clock = try await SteppedClock(script: servers.script, directory: directory.path)
+            try await SteppedClock.install(in: name, on: servers)
+        }
         guard var parts = URLComponents(string: servers.postgresURL) else { throw Failure(description: "no URL") }
         parts.path = "/\(name)"
         var logger = Logger(label: "app-store")
@@ -146,13 +158,14 @@ final class TestDeployment: Sendable {
             RegisteredApp(
                 app: PurchaseGenerator.app, bundleId: PurchaseGenerator.bundle, appAppleId: PurchaseGenerator.appleID))
         let world = try TestDeployment(
-            shape, servers, name: name, databaseURL: parts.string ?? "", directory: directory.path, store: store,
-            storeGroup: storeGroup, storeRun: storeRun, storePort: try await store.boundPort)
+            shape, servers, name: name, databaseURL: parts.string ?? "", directory: directory.path, clock: clock,
+            store: store, storeGroup: storeGroup, storeRun: storeRun, storePort: try await store.boundPort)
         do {
             try world.writeConfiguration()
             for arguments in [["migrate"], ["roles"], ["queue", "declare"]] {
                 try await world.command(arguments)
             }
+            if shape.stepsClock { try await SteppedClock.follow(in: name, on: servers) }
             try await world.startAll()
             let result = try await body(world)
             await world.end()
@@ -240,6 +253,13 @@ final class TestDeployment: Sendable {
         return process.log
     }
 
+    private static var products: [[String: Any]] {
+        [
+            ["id": PurchaseGenerator.product, "type": "consumable", "goods": [["item": "coins", "amount": 6000]]],
+            ["id": PurchaseGenerator.subscription, "type": "autoRenewable", "goods": [["item": "vip", "amount": 30]]],
+        ]
+    }
+
     /// - Parameter appleURL: an address in place of the proxy before the simulator.
     func writeConfiguration(appleURL: String? = nil) throws {
         let apple = appleURL ?? appleProxy.url("http://127.0.0.1:1")
@@ -263,13 +283,7 @@ final class TestDeployment: Sendable {
                 "sharedSecret": credentials.sharedSecret, "productionUrl": "\(apple)/production/verifyReceipt",
                 "sandboxUrl": "\(apple)/sandbox/verifyReceipt",
             ],
-            "products": [
-                ["id": PurchaseGenerator.product, "type": "consumable", "goods": [["item": "coins", "amount": 6000]]],
-                [
-                    "id": PurchaseGenerator.subscription, "type": "autoRenewable",
-                    "goods": [["item": "vip", "amount": 30]],
-                ],
-            ],
+            "products": shape.stepsClock ? YearPlan.products : Self.products,
         ]
         let file: [String: Any] = [
             "apps": [app],
@@ -339,6 +353,16 @@ extension TestDeployment {
             let body = try? await response.body.collect(upTo: 4 << 20)
         else { return nil }
         return (Int(response.status.code), String(buffer: body))
+    }
+
+    /// Sends a GET with an access key to one of the processes that take posts.
+    func get(_ path: String, key: String) async throws -> (status: Int, body: Data) {
+        guard let address = traffic.openAddresses.first else { throw Failure(description: "no ingest is up") }
+        var request = HTTPClientRequest(url: address + path)
+        request.headers.add(name: "Authorization", value: "Bearer \(key)")
+        let response = try await pools[0].execute(request, timeout: .seconds(20))
+        let body = try await response.body.collect(upTo: 4 << 20)
+        return (Int(response.status.code), Data(body.readableBytesView))
     }
 
     /// The sum of a metric over its labels; nil if the member does not answer or has no such metric.
