@@ -1,7 +1,7 @@
 // Moves the time of day of one process ahead, by the nanoseconds that stand in a file, while the process runs.
 //
 // `makegood-lab year` compiles and preloads it, so that Makegood's processes follow the clock of the run. It is never
-// linked. MAKEGOOD_LAB_CLOCK names the file: eight bytes, a signed number. Without the variable nothing changes.
+// linked. MAKEGOOD_TEST_CLOCK names the file: eight bytes, a signed number. Without the variable nothing changes.
 //
 // Only the time of day moves (CLOCK_REALTIME). Monotonic clocks go on, so timers and pauses keep their length. A wait
 // until a time of day is given to the kernel in the kernel's own time. libfaketime 0.9.10 does not serve: it moves
@@ -27,7 +27,7 @@
 static const volatile int64_t *ahead;
 
 __attribute__((constructor)) static void open_clock(void) {
-    const char *path = getenv("MAKEGOOD_LAB_CLOCK");
+    const char *path = getenv("MAKEGOOD_TEST_CLOCK");
     int file = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
     if (file < 0) return;
     void *page = mmap(NULL, sizeof *ahead, PROT_READ, MAP_SHARED, file, 0);

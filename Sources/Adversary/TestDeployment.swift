@@ -37,6 +37,8 @@ final class TestDeployment: Sendable {
         var openFiles: Int
         /// Whether the database, the processes and the App Store follow one clock that steps (``SteppedClock``).
         var stepsClock = false
+        /// How often Apple is asked for all purchases and for the refunds of each customer, where the program asks.
+        var rotas: (customers: String, refunds: String)?
 
         /// The number of client connections to each process that takes posts. Every client has a connection of its own
         /// as far as the limit on files allows: while answers take 12 s, 200 posts a second keep 2,400 waiting. Each
@@ -165,7 +167,10 @@ final class TestDeployment: Sendable {
             for arguments in [["migrate"], ["roles"], ["queue", "declare"]] {
                 try await world.command(arguments)
             }
-            if shape.stepsClock { try await SteppedClock.follow(in: name, on: servers) }
+            if shape.stepsClock {
+                try await SteppedClock.follow(in: name, on: servers)
+                if try await world.hasRotas { try world.writeConfiguration(rotas: shape.rotas) }
+            }
             try await world.startAll()
             let result = try await body(world)
             await world.end()
@@ -260,15 +265,28 @@ final class TestDeployment: Sendable {
         ]
     }
 
-    /// - Parameter appleURL: an address in place of the proxy before the simulator.
-    func writeConfiguration(appleURL: String? = nil) throws {
+    /// Whether this version of the program asks for the purchases and the refunds of each customer.
+    private var hasRotas: Bool {
+        get async throws(PostgresError) {
+            try await count(
+                """
+                select count(*) from information_schema.columns
+                where table_schema = 'public' and table_name = 'history_walks' and column_name = 'swept_at'
+                """) > 0
+        }
+    }
+
+    /// - Parameters:
+    ///   - appleURL: an address in place of the proxy before the simulator.
+    ///   - rotas: as in ``Shape``; nil: the program's own.
+    func writeConfiguration(appleURL: String? = nil, rotas: (customers: String, refunds: String)? = nil) throws {
         let apple = appleURL ?? appleProxy.url("http://127.0.0.1:1")
         let credentials = store.credentials
         func access(_ name: String, _ key: String, _ scopes: [String]) -> [String: Any] {
             let hash = SHA256.hash(data: Data(key.utf8)).hexadecimal
             return ["name": name, "keySha256": hash, "scopes": scopes, "apps": [PurchaseGenerator.app]]
         }
-        let app: [String: Any] = [
+        var app: [String: Any] = [
             "id": PurchaseGenerator.app, "bundleId": PurchaseGenerator.bundle, "appAppleId": PurchaseGenerator.appleID,
             "environments": ["Production", "Sandbox"],
             "grantFrom": Date.now.addingTimeInterval(-86_400).formatted(.iso8601), "rootCertificates": ["root.der"],
@@ -285,6 +303,11 @@ final class TestDeployment: Sendable {
             ],
             "products": shape.stepsClock ? YearPlan.products : Self.products,
         ]
+        if let rotas {
+            app["sweeps"] =
+                ["customersEvery": rotas.customers, "refundsEvery": rotas.refunds, "samplePerDay": 2]
+                as [String: Any]
+        }
         let file: [String: Any] = [
             "apps": [app],
             "access": [

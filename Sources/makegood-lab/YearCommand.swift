@@ -36,6 +36,9 @@ struct YearCommand: AsyncParsableCommand {
     @Option(help: ArgumentHelp("A net that is off: \(Self.netNames). May stand several times.", valueName: "net"))
     var without: [String] = []
 
+    @Flag(help: "After that, once more without each net in turn.")
+    var each = false
+
     @Option(help: ArgumentHelp("The length of a step of the clock.", valueName: "hours"))
     var step = 12
 
@@ -60,16 +63,25 @@ struct YearCommand: AsyncParsableCommand {
 
     func run() async throws {
         let seed = seed ?? .random(in: 0...999_999)
+        Terminal.tell("seed \(seed)")
+        let off = Set(without.compactMap { Net(rawValue: $0) })
+        var isPassed = true
+        for nets in [off] + (each ? Net.allCases.filter { !off.contains($0) }.map { off.union([$0]) } : []) {
+            let report = try await live(seed, without: nets)
+            Terminal.show(report.text)
+            isPassed = isPassed && report.isPassed
+        }
+        if !isPassed { throw ExitCode.failure }
+    }
+
+    private func live(_ seed: UInt64, without nets: Set<Net>) async throws -> YearReport {
         var setup = YearRun.Setup(
             terms: .init(customers: customers, days: days, seed: seed), script: place.local,
             executable: place.program, openFiles: try ChaosOptions.openFiles)
-        setup.without = Set(without.compactMap { Net(rawValue: $0) })
+        setup.without = nets
         setup.stepHours = step
         setup.scale = scale
-        Terminal.tell("seed \(seed)")
         let chosen = setup
-        let report = try await Interrupted.ends { try await YearRun(chosen) { Terminal.tell($0) }.run() }
-        Terminal.show(report.text)
-        if !report.isPassed { throw ExitCode.failure }
+        return try await Interrupted.ends { try await YearRun(chosen) { Terminal.tell($0) }.run() }
     }
 }

@@ -1,4 +1,5 @@
 import AppStoreSimulator
+import Foundation
 import TestRandom
 import Testing
 
@@ -88,6 +89,25 @@ import Testing
         #expect((0.27...0.40).contains(lost), "\(lost), seed \(Self.seed)")
         #expect(plan.outage.count == 3 * YearPlan.minutesPerDay)
         #expect(Set(plan.kills.map(\.role)).count == YearPlan.KilledRole.allCases.count)
+    }
+
+    /// What Apple's last word about a purchase leaves of its goods, for each kind of end.
+    @Test(arguments: [
+        ("", 100), (#","revocationDate":1,"revocationReason":0"#, 0),
+        (#","revocationDate":1,"revocationReason":1,"revocationType":"REFUND_FULL""#, 0),
+        (#","revocationDate":1,"revocationType":"REFUND_PRORATED","revocationPercentage":33000"#, 67),
+        (#","revocationDate":1,"revocationType":"REFUND_PRORATED","revocationPercentage":100000"#, 0),
+        (#","revocationDate":1,"revocationReason":2"#, 100),
+        (#","revocationDate":1,"revocationType":"FAMILY_REVOKE""#, 100), (#","isUpgraded":true"#, 100),
+    ])
+    func whatAWordLeavesOfTheGoods(_ end: String, _ left: Int) throws {
+        let json = Data(#"{"transactionId":"1","signedDate":2\#(end)}"#.utf8)
+        let word = try #require(AppleWord(json: json))
+        #expect(word.left(of: 100) == left)
+        let payload = json.base64EncodedString().replacing("+", with: "-").replacing("/", with: "_").replacing(
+            "=", with: "")
+        #expect(AppleWord(jws: "head.\(payload).signature") == word)
+        #expect(word.saysTheSame(as: word))
     }
 
     @Test func aShortRunHasNoOutage() { #expect(Self.plan(3, days: 9).outage.isEmpty) }

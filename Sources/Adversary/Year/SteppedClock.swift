@@ -54,7 +54,7 @@ final class SteppedClock: Sendable {
     }
 
     /// What a process needs in its environment to follow the clock.
-    var environment: [String: String] { ["LD_PRELOAD": library, "MAKEGOOD_LAB_CLOCK": file] }
+    var environment: [String: String] { ["LD_PRELOAD": library, "MAKEGOOD_TEST_CLOCK": file] }
 
     /// How far the clock is ahead of the machine's.
     var ahead: Duration { .seconds(aheadSeconds.withLock { $0 }) }

@@ -19,7 +19,6 @@ struct YearAudit {
     let world: TestDeployment
     /// The nets that were on and that this version has.
     let on: Set<Net>
-    let served: Set<Net>
 
     private let purchases: [Purchase]
     private let notifications: [HeldNotification]
@@ -41,11 +40,10 @@ struct YearAudit {
     private var excused: Set<String> = []
     private var result = YearReport()
 
-    init(books: YearBooks, world: TestDeployment, on: Set<Net>, served: Set<Net>) {
+    init(books: YearBooks, world: TestDeployment, on: Set<Net>) {
         self.books = books
         self.world = world
         self.on = on
-        self.served = served
         purchases = world.store.ledger
         notifications = world.store.notifications
         now = world.store.now
@@ -213,10 +211,18 @@ struct YearAudit {
         if isAnnounced { able.formUnion([.notification, .notificationHistory]) }
         if isNewest { able.insert(.subscription) }
         if purchase.revoked { able.insert(.refund) }
+        // What a net must find by now: its rota has come round since.
+        let days = (now - max(purchase.purchaseDate, purchase.revocationDate ?? 0)) / 86_400_000
         var mustFind: Set<Net> = []
-        if knownAccounts.contains(purchase.account) { mustFind.formUnion(able.intersection([.customer, .refund])) }
-        if grantedChains.contains(purchase.originalTransactionId) {
-            mustFind.formUnion(able.intersection([.subscription]))
+        if knownAccounts.contains(purchase.account) {
+            if days > 28 { mustFind.insert(.customer) }
+            if days > 9, able.contains(.refund) { mustFind.insert(.refund) }
+        }
+        // A subscription is asked about when its period is over: this period followed one that was known.
+        if kind == .purchase, days > 2, isNewest, purchase.transactionReason == "RENEWAL",
+            grantedChains.contains(purchase.originalTransactionId)
+        {
+            mustFind.insert(.subscription)
         }
         guard mustFind.isDisjoint(with: on) else { return false }
         result.note(kind, by: able)
@@ -250,7 +256,9 @@ struct YearAudit {
             let expected = Self.states(of: status)
             guard !expected.contains(state) else { continue }
             let isTold = newestTold[chain]?.hasArrived == true && facts.contains(newest.transactionId)
-            if isTold || on.contains(.subscription) {
+            // Apple is asked about a subscription when its period is over, and not about one that was taken back.
+            let isOver = status < 5 && newest.expiresDate ?? .max < now - 3 * 86_400_000
+            if isTold || isOver && on.contains(.subscription) {
                 differ(newest, "is \(state), and not \(expected.sorted().joined(separator: " or "))")
             } else {
                 result.note(.state, by: [.notification, .notificationHistory, .subscription])

@@ -31,6 +31,8 @@ package struct YearReport: Sendable {
     package var subscriptions = 0
     package var users = 0
     package var seconds = 0.0
+    /// The differences that a second comparison found after the run itself had falsified two grants; nil: it did not.
+    package var noticed: Int?
 
     package init() {}
 

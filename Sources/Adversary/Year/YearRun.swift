@@ -18,6 +18,8 @@ package struct YearRun: Sendable {
         package var stepHours = 12
         /// The factor on the pauses of the processes' loops.
         package var scale = 0.05
+        /// Whether the run falsifies two grants at the end and compares once more: the proof that it can fail.
+        package var falsifies = false
         /// The path of `deploy/local`.
         package var script: String
         /// The path of the program.
@@ -35,6 +37,8 @@ package struct YearRun: Sendable {
 
     /// How long a step waits until nothing is due.
     private static let quietMax: Duration = .seconds(20)
+    /// How long a step at the end waits for the sweeps.
+    private static let calmMax: Duration = .seconds(5)
     /// How many posts are on their way at the same time.
     private static let postsAtOnce = 16
     private static let tellEveryDays = 30
@@ -58,6 +62,7 @@ package struct YearRun: Sendable {
                 openFiles: setup.openFiles)
             (shape.ingests, shape.workers, shape.schedulers) = (1, 2, 1)
             shape.stepsClock = true
+            shape.rotas = rotas
             return try await TestDeployment.run(shape, on: servers, name: "year") { world in
                 var stage = try Stage(setup, plan, world, tell)
                 return try await stage.play()
@@ -65,6 +70,15 @@ package struct YearRun: Sendable {
         }
         report.seconds = ((ContinuousClock.now - start) / .seconds(1)).rounded()
         return report
+    }
+
+    /// The settings by which each customer is asked about every 25 days at most, and about refunds every week. The
+    /// program multiplies them by the scale.
+    private var rotas: (customers: String, refunds: String) {
+        func days(_ days: Double) -> String { "\(min(365, Int(days / setup.scale)))d" }
+        return (
+            setup.without.contains(.customer) ? "off" : days(25), setup.without.contains(.refund) ? "off" : days(7)
+        )
     }
 
     /// One run on a deployment that is up.
@@ -116,14 +130,30 @@ package struct YearRun: Sendable {
                 }
             }
             try await settle(from: minute, served)
-            var report = try await YearAudit(
-                books: market.books, world: world, on: served.subtracting(setup.without), served: served
-            ).report()
+            var report = try await audit(served)
             report.head = head
             report.troubles += restless.map { "not at rest: \($0)" } + surprises
             report.troubles += try await clockTroubles()
             report.troubles += try await invariants()
+            if setup.falsifies {
+                try await falsify()
+                report.noticed = try await audit(served).differences.count - report.differences.count
+            }
             return report
+        }
+
+        private func audit(_ served: Set<Net>) async throws -> YearReport {
+            try await YearAudit(books: market.books, world: world, on: served.subtracting(setup.without)).report()
+        }
+
+        /// Gives one grant to another user, and changes the goods of another one.
+        private func falsify() async throws {
+            try await world.script(
+                """
+                update grants set user_id = 'thief' where transaction_id = (select min(transaction_id) from grants);
+                update grants set goods = '[{"item": "coins", "amount": 1}]'
+                where transaction_id = (select max(transaction_id) from grants)
+                """)
         }
 
         private var head: String {
@@ -316,22 +346,24 @@ package struct YearRun: Sendable {
                 try await clock.step(by: YearPlan.minutesPerDay * 60, world)
                 if isOut { try await breakThings(from: minute, until: minute + 1) }
                 try await hear(until: minute)
-                if served.count > 2 { try await calm() }
+                if served.contains(.notificationHistory) { try await calm() }
             }
         }
 
-        /// Waits until sweeps have brought nothing for half a second.
+        /// Waits until no sweep has a question that is due, and until sweeps have brought nothing for half a second.
+        /// A sweep that Apple refuses an answer is due again and again, so the wait just ends.
         private func calm() async throws {
             var seen = -1
             var since = ContinuousClock.now
-            _ = try await world.becomes(within: YearRun.quietMax) {
+            _ = try await world.becomes(within: YearRun.calmMax) {
                 let count = try await world.count(
                     """
                     select (select count(*) from transactions) + (select count(*) from revocations)
                       + (select count(*) from grants) + (select count(*) from notifications)
                     """)
                 if count != seen { (seen, since) = (count, .now) }
-                return ContinuousClock.now - since > .milliseconds(500)
+                guard ContinuousClock.now - since > .milliseconds(500) else { return false }
+                return try await world.count("select coalesce(sum(due), 0)::int8 from v_sweeps") == 0
             }
         }
 
