@@ -156,13 +156,12 @@ struct YearAudit {
         case .none, .all(isOwed: false): return
         case .all(isOwed: true), .without: break
         }
-        let isKnown = facts.contains(purchase.transactionId)
-        let word = told[purchase.transactionId]
-        if word == nil, !isKnown {
+        if let word = told[purchase.transactionId] {
+            if word.rest == .none, !word.saysTheSame(as: last), excuse(.end, purchase, last) { return }
+        } else {
             if excuse(.purchase, purchase, last) { return }
-            return differ(purchase, "is unknown here")
+            guard facts.contains(purchase.transactionId) else { return differ(purchase, "is unknown here") }
         }
-        if let word, word.rest == .none, !word.saysTheSame(as: last), excuse(.end, purchase, last) { return }
         guard isOwnerKnown(purchase) else {
             result.unclaimed += 1
             return
