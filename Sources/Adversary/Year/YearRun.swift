@@ -319,22 +319,24 @@ package struct YearRun: Sendable {
             return try await world.count(Self.dueCount) == 0
         }
 
-        private static let dueCount = """
-            select (select count(*) from receipts where due_at <= now() or state = 'received' and judged_at is null)
-              + (select count(*) from notifications where due_at <= now() or state = 'received' and judged_at is null)
-              + (select count(*) from chain_marks) + (select count(*) from chains where due_at <= now())
-            """
+        /// What is due, or new. The time is read once: the function of the clock costs microseconds for each row.
+        private static let dueNow = [
+            (
+                "receipts",
+                "due_at is not null and (due_at <= (select now()) or state = 'received' and judged_at is null)"
+            ),
+            (
+                "notifications",
+                "due_at is not null and (due_at <= (select now()) or state = 'received' and judged_at is null)"
+            ),
+            ("chain_marks", "true"), ("chains", "due_at <= (select now())"),
+        ].map { table, condition in (table, "(select count(*) from \(table) where \(condition))") }
+
+        private static let dueCount = "select " + dueNow.map(\.1).joined(separator: " + ")
 
         private func due() async throws -> String {
-            try await world.texts(
-                """
-                select format('%s receipts, %s notifications, %s marks, %s chains',
-                  (select count(*) from receipts where due_at <= now() or state = 'received' and judged_at is null),
-                  (select count(*) from notifications
-                    where due_at <= now() or state = 'received' and judged_at is null),
-                  (select count(*) from chain_marks), (select count(*) from chains where due_at <= now()))
-                """
-            ).first ?? ""
+            let parts = Self.dueNow.map { table, count in "\(count) || ' \(table)'" }
+            return try await world.texts("select concat_ws(', ', \(parts.joined(separator: ", ")))").first ?? ""
         }
 
         /// Lets the clock go on until every wait is over. Where sweeps are served, the slowest rota comes round.
