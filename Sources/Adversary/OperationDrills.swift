@@ -188,7 +188,7 @@ extension RunningProcess {
     }
 
     /// The seconds by which the process's clock is ahead of ours, from its last log line.
-    fileprivate var clockOffset: Double? {
+    var clockOffset: Double? {
         guard let stamp = log.split(separator: "\n").last?.split(separator: " ").first else { return nil }
         // 2026-01-31T12:00:00+0000
         return (try? Date.ISO8601FormatStyle(timeZoneSeparator: .omitted).parse(String(stamp)))?.timeIntervalSinceNow

@@ -11,6 +11,8 @@ package struct PrivateServers: Sendable {
 
     package let postgresURL: String
     package let amqpURL: String
+    /// The script that these servers run by.
+    let script: String
     private let root: String
     /// The directory for files that belong to these servers; removed with them.
     var directory: URL { URL(filePath: root) }
@@ -32,7 +34,8 @@ package struct PrivateServers: Sendable {
             }
             let result = try await body(
                 PrivateServers(
-                    postgresURL: value("MAKEGOOD_POSTGRES_URL"), amqpURL: value("MAKEGOOD_AMQP_URL"), root: root))
+                    postgresURL: value("MAKEGOOD_POSTGRES_URL"), amqpURL: value("MAKEGOOD_AMQP_URL"), script: script,
+                    root: root))
             await remove(root)
             return result
         } catch {

@@ -35,6 +35,10 @@ final class TestDeployment: Sendable {
         var alls = 0
         /// How many files the runner itself may open.
         var openFiles: Int
+        /// Whether the database, the processes and the App Store follow one clock that steps (``SteppedClock``).
+        var stepsClock = false
+        /// How often Apple is asked for all purchases and for the refunds of each customer, where the program asks.
+        var rotas: (customers: String, refunds: String)?
 
         /// The number of client connections to each process that takes posts. Every client has a connection of its own
         /// as far as the limit on files allows: while answers take 12 s, 200 posts a second keep 2,400 waiting. Each
@@ -61,6 +65,8 @@ final class TestDeployment: Sendable {
     /// A connection to the server without a proxy.
     let database: Database
     let databaseURL: String
+    /// Nil: everything goes by the machine's clock.
+    let clock: SteppedClock?
     /// A pool searches all its connections for every request, so there are several small pools.
     private let pools: [HTTPClient]
     private let directory: String
@@ -69,13 +75,15 @@ final class TestDeployment: Sendable {
 
     private init(
         _ shape: Shape, _ servers: PrivateServers, name: String, databaseURL: String, directory: String,
-        store: AppStoreSimulator, storeGroup: ServiceGroup, storeRun: Task<Void, any Error>, storePort: Int
+        clock: SteppedClock?, store: AppStoreSimulator, storeGroup: ServiceGroup, storeRun: Task<Void, any Error>,
+        storePort: Int
     ) throws {
         self.shape = shape
         self.servers = servers
         self.name = name
         self.databaseURL = databaseURL
         self.directory = directory
+        self.clock = clock
         // The users that `deploy/local` creates at the broker may use this prefix.
         queuePrefix = "test-\(name)"
         self.store = store
@@ -104,6 +112,7 @@ final class TestDeployment: Sendable {
         for name in ["PATH", "HOME", "LD_LIBRARY_PATH", "TMPDIR"] {
             environment[name] = ProcessInfo.processInfo.environment[name]
         }
+        environment.merge(clock?.environment ?? [:]) { $1 }
         var members: [Member] = []
         for (role, count) in [
             (Member.Role.ingest, shape.ingests), (.worker, shape.workers), (.scheduler, shape.schedulers),
@@ -134,6 +143,11 @@ final class TestDeployment: Sendable {
         try FileManager.default.createDirectory(at: directory, withIntermediateDirectories: true)
         defer { try? FileManager.default.removeItem(at: directory) }
         try await servers.psql("create database \(name)")
+        var clock: SteppedClock?
+        if shape.stepsClock {
+            clock = try await SteppedClock(script: servers.script, directory: directory.path)
+            try await SteppedClock.install(in: name, on: servers)
+        }
         guard var parts = URLComponents(string: servers.postgresURL) else { throw Failure(description: "no URL") }
         parts.path = "/\(name)"
         var logger = Logger(label: "app-store")
@@ -146,12 +160,16 @@ final class TestDeployment: Sendable {
             RegisteredApp(
                 app: PurchaseGenerator.app, bundleId: PurchaseGenerator.bundle, appAppleId: PurchaseGenerator.appleID))
         let world = try TestDeployment(
-            shape, servers, name: name, databaseURL: parts.string ?? "", directory: directory.path, store: store,
-            storeGroup: storeGroup, storeRun: storeRun, storePort: try await store.boundPort)
+            shape, servers, name: name, databaseURL: parts.string ?? "", directory: directory.path, clock: clock,
+            store: store, storeGroup: storeGroup, storeRun: storeRun, storePort: try await store.boundPort)
         do {
             try world.writeConfiguration()
             for arguments in [["migrate"], ["roles"], ["queue", "declare"]] {
                 try await world.command(arguments)
+            }
+            if shape.stepsClock {
+                try await SteppedClock.follow(in: name, on: servers)
+                if try await world.hasRotas { try world.writeConfiguration(rotas: shape.rotas) }
             }
             try await world.startAll()
             let result = try await body(world)
@@ -240,15 +258,35 @@ final class TestDeployment: Sendable {
         return process.log
     }
 
-    /// - Parameter appleURL: an address in place of the proxy before the simulator.
-    func writeConfiguration(appleURL: String? = nil) throws {
+    private static var products: [[String: Any]] {
+        [
+            ["id": PurchaseGenerator.product, "type": "consumable", "goods": [["item": "coins", "amount": 6000]]],
+            ["id": PurchaseGenerator.subscription, "type": "autoRenewable", "goods": [["item": "vip", "amount": 30]]],
+        ]
+    }
+
+    /// Whether this version of the program asks for the purchases and the refunds of each customer.
+    private var hasRotas: Bool {
+        get async throws(PostgresError) {
+            try await count(
+                """
+                select count(*) from information_schema.columns
+                where table_schema = 'public' and table_name = 'history_walks' and column_name = 'swept_at'
+                """) > 0
+        }
+    }
+
+    /// - Parameters:
+    ///   - appleURL: an address in place of the proxy before the simulator.
+    ///   - rotas: as in ``Shape``; nil: the program's own.
+    func writeConfiguration(appleURL: String? = nil, rotas: (customers: String, refunds: String)? = nil) throws {
         let apple = appleURL ?? appleProxy.url("http://127.0.0.1:1")
         let credentials = store.credentials
         func access(_ name: String, _ key: String, _ scopes: [String]) -> [String: Any] {
             let hash = SHA256.hash(data: Data(key.utf8)).hexadecimal
             return ["name": name, "keySha256": hash, "scopes": scopes, "apps": [PurchaseGenerator.app]]
         }
-        let app: [String: Any] = [
+        var app: [String: Any] = [
             "id": PurchaseGenerator.app, "bundleId": PurchaseGenerator.bundle, "appAppleId": PurchaseGenerator.appleID,
             "environments": ["Production", "Sandbox"],
             "grantFrom": Date.now.addingTimeInterval(-86_400).formatted(.iso8601), "rootCertificates": ["root.der"],
@@ -263,14 +301,13 @@ final class TestDeployment: Sendable {
                 "sharedSecret": credentials.sharedSecret, "productionUrl": "\(apple)/production/verifyReceipt",
                 "sandboxUrl": "\(apple)/sandbox/verifyReceipt",
             ],
-            "products": [
-                ["id": PurchaseGenerator.product, "type": "consumable", "goods": [["item": "coins", "amount": 6000]]],
-                [
-                    "id": PurchaseGenerator.subscription, "type": "autoRenewable",
-                    "goods": [["item": "vip", "amount": 30]],
-                ],
-            ],
+            "products": shape.stepsClock ? YearPlan.products : Self.products,
         ]
+        if let rotas {
+            app["sweeps"] =
+                ["customersEvery": rotas.customers, "refundsEvery": rotas.refunds, "samplePerDay": 2]
+                as [String: Any]
+        }
         let file: [String: Any] = [
             "apps": [app],
             "access": [
@@ -339,6 +376,16 @@ extension TestDeployment {
             let body = try? await response.body.collect(upTo: 4 << 20)
         else { return nil }
         return (Int(response.status.code), String(buffer: body))
+    }
+
+    /// Sends a GET with an access key to one of the processes that take posts.
+    func get(_ path: String, key: String) async throws -> (status: Int, body: Data) {
+        guard let address = traffic.openAddresses.first else { throw Failure(description: "no ingest is up") }
+        var request = HTTPClientRequest(url: address + path)
+        request.headers.add(name: "Authorization", value: "Bearer \(key)")
+        let response = try await pools[0].execute(request, timeout: .seconds(20))
+        let body = try await response.body.collect(upTo: 4 << 20)
+        return (Int(response.status.code), Data(body.readableBytesView))
     }
 
     /// The sum of a metric over its labels; nil if the member does not answer or has no such metric.

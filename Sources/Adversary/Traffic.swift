@@ -227,8 +227,8 @@ final class Traffic: Sendable {
     }
 
     /// Sends one request to one of the addresses. `wait`: the seconds that Retry-After names.
-    private func send(
-        _ body: [UInt8], to path: String, key: String?, at addresses: [String]
+    func send(
+        _ body: [UInt8], method: HTTPMethod = .POST, to path: String, key: String?, at addresses: [String]
     ) async throws -> (status: Int, id: UUID?, wait: Int?) {
         let (address, pool) = random.withLock { random in
             (addresses[Int(random.next() % UInt64(addresses.count))], pools[Int(random.next() % UInt64(pools.count))])
@@ -236,7 +236,7 @@ final class Traffic: Sendable {
         openRequests.withLock { $0[address, default: 0] += 1 }
         defer { openRequests.withLock { $0[address, default: 0] -= 1 } }
         var request = HTTPClientRequest(url: address + path)
-        request.method = .POST
+        request.method = method
         request.headers.add(name: "Content-Type", value: "application/json")
         if let key { request.headers.add(name: "Authorization", value: "Bearer \(key)") }
         request.body = .bytes(ByteBuffer(bytes: body))

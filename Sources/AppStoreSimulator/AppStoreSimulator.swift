@@ -198,6 +198,25 @@ extension AppStoreSimulator {
         return (asked[.leaf] ?? 0, asked[.intermediate] ?? 0)
     }
 
+    /// The `status` of a subscription (AppleFacts 3.3), 1 to 5; nil: there is none.
+    package func subscriptionStatus(of originalTransactionId: String) -> Int? {
+        let now = store.clock.now
+        return store.ledger.read { $0.subscription(originalTransactionId, now: now)?.state(now: now).rawValue }
+    }
+
+    /// The newest period of a subscription; nil: there is none.
+    package func newestPeriod(of originalTransactionId: String) -> Purchase? {
+        store.ledger.read { $0.subscription(originalTransactionId, now: .max)?.newest }
+    }
+
+    /// The chain that continues this one after a move into a bundle or out of it; nil: there is none.
+    package func successor(of originalTransactionId: String) -> String? {
+        store.ledger.read { store in
+            store.purchases.last { $0.previousOriginalTransactionId == originalTransactionId && $0.familyOf == nil }?
+                .originalTransactionId
+        }
+    }
+
     /// The store's time, UNIX milliseconds.
     package var now: Int64 { store.clock.now }
 

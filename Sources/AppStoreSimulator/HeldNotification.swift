@@ -46,7 +46,7 @@ package struct HeldNotification: Codable, Sendable, Equatable {
     /// The Apple account it is about; nil: none.
     package let customer: String?
     /// JSON, not yet signed.
-    let transaction: String?
+    package let transaction: String?
     /// JSON, not yet signed.
     let renewal: String?
     /// The status of the subscription, 1 to 5.
@@ -54,7 +54,7 @@ package struct HeldNotification: Codable, Sendable, Equatable {
     let consumptionRequestReason: String?
     package var sendAttempts: [Attempt]
     /// The chain of the notification's purchase.
-    var originalTransactionId: String?
+    package var originalTransactionId: String?
     /// Nil: the notification is held and not sent.
     package var delivery: Delivery?
     /// The content of a notification of version 1; nil: the notification has version 2.

@@ -31,6 +31,22 @@ struct ChaosOptions: ParsableArguments {
             "Factor on retry delays, rescue delays, limits of calls and the durations of faults.", valueName: "factor"))
     var scale = 0.1
 
+    @OptionGroup var place: PlaceOptions
+
+    var program: String { place.program }
+    var local: String { place.local }
+
+    func validate() throws {
+        guard rate > 0, rate <= 5000 else { throw ValidationError("--rate must be above 0, at most 5000") }
+        guard scale > 0, scale <= 1 else { throw ValidationError("--scale must be above 0, at most 1") }
+    }
+
+    /// The number of files that this process may open. Every client needs a connection of its own, and a proxy two.
+    static var openFiles: Int { get throws { try OpenFiles.limit(raisedTo: 65_536) } }
+}
+
+/// Which program is broken, and by which script its servers are started.
+struct PlaceOptions: ParsableArguments {
     @Option(
         help: ArgumentHelp("The program to break. (default: the makegood beside this one)", valueName: "file"))
     var program = URL(filePath: "/proc/self/exe").resolvingSymlinksInPath().deletingLastPathComponent()
@@ -41,8 +57,6 @@ struct ChaosOptions: ParsableArguments {
     var local = ProcessInfo.processInfo.environment["MAKEGOOD_LOCAL"] ?? "deploy/local"
 
     func validate() throws {
-        guard rate > 0, rate <= 5000 else { throw ValidationError("--rate must be above 0, at most 5000") }
-        guard scale > 0, scale <= 1 else { throw ValidationError("--scale must be above 0, at most 1") }
         guard FileManager.default.isExecutableFile(atPath: local) else {
             throw ValidationError("--local: there is no \(local)")
         }
@@ -50,10 +64,6 @@ struct ChaosOptions: ParsableArguments {
             throw ValidationError("--program: there is no program \(program)")
         }
     }
-
-    /// The number of files that this process may open. Every client needs a connection of its own, and a proxy two.
-    static var openFiles: Int { get throws { try OpenFiles.limit(raisedTo: 65_536) } }
-
 }
 
 struct ChaosMatrixCommand: AsyncParsableCommand {
@@ -156,7 +166,7 @@ struct ChaosListCommand: ParsableCommand {
 
 /// SIGINT, SIGTERM and SIGHUP cancel the run, so that it removes everything that it started. A second signal ends this
 /// process at once; the reaper then removes the rest.
-private enum Interrupted {
+enum Interrupted {
     static func ends<Result: Sendable>(_ body: @escaping @Sendable () async throws -> Result) async throws -> Result {
         let task = Task { try await body() }
         let sources = [SIGINT, SIGTERM, SIGHUP].map { number in

@@ -9,7 +9,7 @@ struct MakegoodLab: AsyncParsableCommand {
         commandName: "makegood-lab",
         abstract: "Breaks, fuzzes and measures Makegood, on servers and databases of its own.",
         version: Version.current,
-        subcommands: [ChaosCommand.self, FuzzCommand.self, LabBenchCommand.self])
+        subcommands: [ChaosCommand.self, YearCommand.self, FuzzCommand.self, LabBenchCommand.self])
 }
 
 /// `makegood-lab bench`: measures one part of the work, in a database that holds nothing else.

@@ -211,16 +211,22 @@ struct Doctor {
         let version: String
         let isReadOnly: Bool
         let now: Date
+        /// Whether `now()` and `clock_timestamp()` are PostgreSQL's own, and no functions that stand in their way.
+        let hasOwnClock: Bool
     }
 
     private static let askServer = Statement<Void, Server>(
         "doctor.server",
         """
         select current_setting('server_version'),
-          pg_is_in_recovery() or current_setting('transaction_read_only')::bool, clock_timestamp()
+          pg_is_in_recovery() or current_setting('transaction_read_only')::bool, clock_timestamp(),
+          to_regprocedure('now()') = 'pg_catalog.now()'::regprocedure
+            and to_regprocedure('clock_timestamp()') = 'pg_catalog.clock_timestamp()'::regprocedure
         """,
         read: { row throws(PostgresError) in
-            Server(version: try row.text(0), isReadOnly: try row.bool(1), now: try row.date(2))
+            Server(
+                version: try row.text(0), isReadOnly: try row.bool(1), now: try row.date(2),
+                hasOwnClock: try row.bool(3))
         })
 
     /// The version of the C library that made the database's locale, and the present version. Null: the locale has
@@ -345,7 +351,7 @@ struct Doctor {
             let middle = before.addingTimeInterval(Date().timeIntervalSince(before) / 2)
             let found = [
                 .ok("database", "PostgreSQL \(server.version)"), await writable(server, database),
-                Self.clock(server.now.timeIntervalSince(middle)),
+                Self.clock(server.now.timeIntervalSince(middle), isOwn: server.hasOwnClock),
             ]
             // A server before 15 records no version.
             guard let collation = try? await database.run(Self.askCollation).first else { return found }
@@ -366,8 +372,15 @@ struct Doctor {
         }
     }
 
-    /// - Parameter ahead: seconds by which the database's clock is ahead of this machine's.
-    static func clock(_ ahead: Double) -> Diagnosis {
+    /// - Parameters:
+    ///   - ahead: seconds by which the database's clock is ahead of this machine's.
+    ///   - isOwn: whether the database's clock is PostgreSQL's own.
+    static func clock(_ ahead: Double, isOwn: Bool = true) -> Diagnosis {
+        guard isOwn else {
+            return .fail(
+                "clock", "other functions stand before PostgreSQL's own now() and clock_timestamp()",
+                "this is a database of makegood-lab: use another one, or mend the search_path of the database")
+        }
         let milliseconds = Int((abs(ahead) * 1000).rounded())
         let found = "the database is \(milliseconds) ms \(ahead < 0 ? "behind" : "ahead of") this machine"
         let toDo = "let one time service set both clocks"

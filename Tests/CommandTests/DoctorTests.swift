@@ -55,6 +55,12 @@ import WorkQueue
         #expect((finding.toDo == nil) == (verdict == "ok"))
     }
 
+    @Test func aDatabaseWithAClockOfTheLaboratoryFails() {
+        let finding = Doctor.clock(0, isOwn: false)
+        #expect(finding.verdict == .fail)
+        #expect(finding.found.contains("now()") && finding.toDo?.contains("search_path") == true)
+    }
+
     @Test("F24: a locale that the C library sorts otherwise than it did is reported")
     func collations() {
         #expect(Doctor.collation(recorded: nil, actual: nil)?.verdict == nil)

@@ -1,0 +1,366 @@
+import AppStoreSimulator
+import Foundation
+import Purchases
+
+/// Compares the ledger with the App Store's books after a year.
+///
+/// Of each transaction the ledger must know the store's last word, or else what the nets that were on have brought: a
+/// word that no net brought, and that no net had to find, is counted as untold.
+struct YearAudit {
+    private struct Grant {
+        let userID: String
+        let quantity: Int
+        /// What it gave, and what was taken back of it since.
+        let amount: Int
+        let takenBack: Int
+    }
+
+    let books: YearBooks
+    let world: TestDeployment
+    /// The nets that were on and that this version has.
+    let on: Set<Net>
+
+    private let purchases: [Purchase]
+    private let notifications: [HeldNotification]
+    private let now: Int64
+    /// The newest word that a post or a notification brought, by transaction.
+    private var told: [String: AppleWord] = [:]
+    private var postedBy: [String: Set<String>] = [:]
+    /// Words that Apple tried to bring, arrived or not.
+    private var announced: [String: [AppleWord]] = [:]
+    private var grants: [String: Grant] = [:]
+    private var ends: [String: String] = [:]
+    private var facts: Set<String> = []
+    private var states: [String: String] = [:]
+    /// Accounts of which the ledger knows a transaction; users by account and by chain that have a grant.
+    private var knownAccounts: Set<String> = []
+    private var grantedUsers: [String: Set<String>] = [:]
+    private var grantedChains: Set<String> = []
+    /// Originals whose state or end nobody told.
+    private var excused: Set<String> = []
+    private var result = YearReport()
+
+    init(books: YearBooks, world: TestDeployment, on: Set<Net>) {
+        self.books = books
+        self.world = world
+        self.on = on
+        purchases = world.store.ledger
+        notifications = world.store.notifications
+        now = world.store.now
+    }
+
+    func report() async throws -> YearReport {
+        var audit = self
+        audit.readWords()
+        try await audit.readLedger()
+        for purchase in audit.purchases { audit.compare(purchase) }
+        audit.findStrangers()
+        audit.compareStates()
+        try await audit.compareEntitlements()
+        try await audit.compareEvents()
+        return audit.result
+    }
+
+    // MARK: Reading
+
+    private mutating func readWords() {
+        for post in books.posted {
+            postedBy[post.transactionID, default: []].insert(post.userID)
+            if let word = post.word { hear(word) }
+        }
+        for notification in notifications {
+            guard let word = notification.transaction.flatMap({ AppleWord(json: Data($0.utf8)) }) else { continue }
+            announced[word.transactionId, default: []].append(word)
+            if notification.hasArrived { hear(word) }
+        }
+    }
+
+    private mutating func hear(_ word: AppleWord) {
+        if let former = told[word.transactionId], former.signedDate > word.signedDate { return }
+        told[word.transactionId] = word
+    }
+
+    private mutating func readLedger() async throws {
+        for row in try await rows(
+            """
+            select concat_ws('|', g.transaction_id, g.user_id, g.quantity,
+              coalesce((select sum((part ->> 'amount')::int8) from jsonb_array_elements(g.goods) part), 0),
+              coalesce((select sum(case r.kind when 'revoked' then 1 else -1 end
+                * coalesce((select sum((part ->> 'amount')::int8) from jsonb_array_elements(r.goods) part), 0))
+                from revocations r where r.transaction_id = g.transaction_id), 0))
+            from grants g
+            """, columns: 5)
+        {
+            grants[row[0]] = Grant(
+                userID: row[1], quantity: Int(row[2]) ?? 0, amount: Int(row[3]) ?? 0, takenBack: Int(row[4]) ?? 0)
+        }
+        for row in try await rows(
+            """
+            select concat_ws('|', transaction_id, state, coalesce(reason, '-')) from outcomes
+            where state <> 'granted' order by decided_at
+            """, columns: 3)
+        {
+            ends[row[0]] = "\(row[1]) \(row[2])"
+        }
+        facts = Set(try await world.texts("select transaction_id from transactions"))
+        for row in try await rows(
+            "select concat_ws('|', original_transaction_id, coalesce(state, '-')) from chains", columns: 2)
+        {
+            states[row[0]] = row[1]
+        }
+        for purchase in purchases {
+            if facts.contains(purchase.transactionId) { knownAccounts.insert(purchase.account) }
+            guard let grant = grants[purchase.transactionId] else { continue }
+            grantedUsers[purchase.account, default: []].insert(grant.userID)
+            grantedChains.insert(purchase.originalTransactionId)
+        }
+    }
+
+    private func rows(_ sql: String, columns: Int) async throws -> [[String]] {
+        try await world.texts(sql).map { $0.split(separator: "|", omittingEmptySubsequences: false).map(String.init) }
+            .filter { $0.count == columns }
+    }
+
+    // MARK: Purchases
+
+    private mutating func compare(_ purchase: Purchase) {
+        result.compared += 1
+        let last = AppleWord(purchase, signedDate: now)
+        if let grant = grants[purchase.transactionId] {
+            result.granted += 1
+            compare(grant, purchase, last)
+        } else {
+            compareUngranted(purchase, last)
+        }
+    }
+
+    private mutating func compare(_ grant: Grant, _ purchase: Purchase, _ last: AppleWord) {
+        let users = owners(of: purchase)
+        if !users.contains(grant.userID) {
+            differ(purchase, "granted to \(grant.userID), and not to \(users.sorted().joined(separator: " or "))")
+        }
+        let amount = Self.amount(of: purchase)
+        if (grant.quantity, grant.amount) != (purchase.quantity, amount) {
+            differ(purchase, "gave \(grant.amount) for \(grant.quantity), and not \(amount) for \(purchase.quantity)")
+        }
+        let left = grant.amount - grant.takenBack
+        guard left != last.left(of: grant.amount) else { return }
+        let isAsTold = told[purchase.transactionId].map { left == $0.left(of: grant.amount) } ?? (grant.takenBack == 0)
+        guard isAsTold, excuse(.end, purchase, last) else {
+            return differ(purchase, "\(left) of \(grant.amount) are left, and not \(last.left(of: grant.amount))")
+        }
+    }
+
+    private mutating func compareUngranted(_ purchase: Purchase, _ last: AppleWord) {
+        switch last.rest {
+        case .none, .all(isOwed: false): return
+        case .all(isOwed: true), .without: break
+        }
+        if let word = told[purchase.transactionId] {
+            if word.rest == .none, !word.saysTheSame(as: last), excuse(.end, purchase, last) { return }
+        } else {
+            if excuse(.purchase, purchase, last) { return }
+            guard facts.contains(purchase.transactionId) else { return differ(purchase, "is unknown here") }
+        }
+        guard isOwnerKnown(purchase) else {
+            result.unclaimed += 1
+            return
+        }
+        differ(purchase, "is not granted: \(ends[purchase.transactionId] ?? "no outcome")")
+    }
+
+    /// The users whose purchase it may be.
+    private func owners(of purchase: Purchase) -> Set<String> {
+        if let user = purchase.appAccountToken.flatMap({ books.tokens[$0] }) { return [user] }
+        return Set(books.users[purchase.account] ?? [])
+    }
+
+    /// Whether the rules of ownership name the owner of a purchase that somebody told of.
+    private func isOwnerKnown(_ purchase: Purchase) -> Bool {
+        if purchase.appAccountToken.flatMap({ books.tokens[$0] }) != nil { return true }
+        if postedBy[purchase.transactionId] != nil { return true }
+        if grantedChains.contains(purchase.originalTransactionId), purchase.type == .autoRenewable { return true }
+        return books.users[purchase.account]?.count == 1 && grantedUsers[purchase.account]?.count == 1
+    }
+
+    /// What a purchase gives when it is granted. Sharing gives no goods.
+    private static func amount(of purchase: Purchase) -> Int {
+        guard purchase.familyOf == nil, let product = YearPlan.Product(rawValue: purchase.productId) else { return 0 }
+        return product.amount * (purchase.type == .consumable ? purchase.quantity : 1)
+    }
+
+    /// Purchases that Apple never sold.
+    private mutating func findStrangers() {
+        let sold = Set(purchases.map(\.transactionId))
+        for id in grants.keys.sorted() where !sold.contains(id) {
+            result.differences.append(.init(customer: nil, transactionID: id, what: "is granted, and was never sold"))
+        }
+    }
+
+    // MARK: What nobody told
+
+    /// Counts what nobody told; false: a net that was on had to find it.
+    private mutating func excuse(_ kind: YearReport.Untold, _ purchase: Purchase, _ last: AppleWord) -> Bool {
+        let isNewest =
+            purchase.type == .autoRenewable
+            && world.store.newestPeriod(of: purchase.originalTransactionId)?.transactionId == purchase.transactionId
+        let isAnnounced = announced[purchase.transactionId]?.contains { $0.saysTheSame(as: last) } ?? false
+        var able: Set<Net> = [.customer]
+        if kind == .purchase { able.insert(.post) }
+        if isAnnounced { able.formUnion([.notification, .notificationHistory]) }
+        if isNewest { able.insert(.subscription) }
+        if purchase.revoked { able.insert(.refund) }
+        // What a net must find by now: its rota has come round since.
+        let days = (now - max(purchase.purchaseDate, purchase.revocationDate ?? 0)) / 86_400_000
+        var mustFind: Set<Net> = []
+        if knownAccounts.contains(purchase.account) {
+            if days > 28 { mustFind.insert(.customer) }
+            if days > 9, able.contains(.refund) { mustFind.insert(.refund) }
+        }
+        // A subscription is asked about when its period is over: this period followed one that was known.
+        if kind == .purchase, days > 2, isNewest, purchase.transactionReason == "RENEWAL",
+            grantedChains.contains(purchase.originalTransactionId)
+        {
+            mustFind.insert(.subscription)
+        }
+        guard mustFind.isDisjoint(with: on) else { return false }
+        result.note(kind, by: able)
+        excused.insert(purchase.originalTransactionId)
+        return true
+    }
+
+    private mutating func differ(_ purchase: Purchase, _ what: String) {
+        result.differences.append(
+            .init(
+                customer: books.numbers[purchase.account], transactionID: purchase.transactionId,
+                what: "\(purchase.productId) of \(purchase.account) \(what)"))
+    }
+
+    // MARK: Subscriptions
+
+    private mutating func compareStates() {
+        var newestTold: [String: (signedDate: Int64, hasArrived: Bool)] = [:]
+        for notification in notifications {
+            guard let chain = notification.originalTransactionId else { continue }
+            if let former = newestTold[chain], former.signedDate > notification.signedDate { continue }
+            newestTold[chain] = (notification.signedDate, notification.hasArrived)
+        }
+        for chain in Set(purchases.filter { $0.type == .autoRenewable }.map(\.originalTransactionId)).sorted() {
+            guard grantedChains.contains(chain), let state = states[chain], state != "-",
+                let newest = world.store.newestPeriod(of: chain), let status = world.store.subscriptionStatus(of: chain)
+            else { continue }
+            // Apple tells a member nothing of the purchaser's bank.
+            if newest.familyOf != nil, status == 3 || status == 4 { continue }
+            result.subscriptions += 1
+            let expected = Self.states(of: status)
+            guard !expected.contains(state) else { continue }
+            let isTold = newestTold[chain]?.hasArrived == true && facts.contains(newest.transactionId)
+            // Apple is asked about a subscription when its period is over, and not about one that was taken back.
+            let isOver = status < 5 && newest.expiresDate ?? .max < now - 3 * 86_400_000
+            if isTold || isOver && on.contains(.subscription) {
+                differ(newest, "is \(state), and not \(expected.sorted().joined(separator: " or "))")
+            } else {
+                result.note(.state, by: [.notification, .notificationHistory, .subscription])
+            }
+            excused.insert(chain)
+        }
+    }
+
+    /// The states that fit a `status` of Apple's.
+    private static func states(of status: Int) -> Set<String> {
+        switch status {
+        case 1: ["active"]
+        case 2: ["expired", "replaced"]
+        case 3: ["in_retry"]
+        case 4: ["in_grace"]
+        default: ["revoked", "replaced"]
+        }
+    }
+
+    // MARK: Entitlements
+
+    private struct Entitlements: Decodable {
+        struct Entry: Decodable {
+            struct Source: Decodable { let originalTransactionId: String }
+            let type: String
+            let isActive: Bool
+            let purchases: [Source]
+        }
+        let entitlements: [Entry]
+    }
+
+    /// Asks as an app does, and compares the running subscriptions and the standing non-consumables.
+    private mutating func compareEntitlements() async throws {
+        var expected: [String: Set<String>] = [:]
+        for purchase in purchases {
+            let original = purchase.originalTransactionId
+            guard let grant = grants[purchase.transactionId], !excused.contains(original) else { continue }
+            switch purchase.type {
+            case .autoRenewable:
+                guard world.store.newestPeriod(of: original)?.transactionId == purchase.transactionId,
+                    let status = world.store.subscriptionStatus(of: original), status == 1 || status == 4
+                else { continue }
+                // Apple tells a member nothing of the purchaser's bank.
+                if purchase.familyOf != nil, status == 4 {
+                    excused.insert(original)
+                    continue
+                }
+            case .nonConsumable:
+                // A refund of a part leaves the product.
+                guard !purchase.revoked || purchase.revocationType == "REFUND_PRORATED" else { continue }
+                if purchase.revoked {
+                    excused.insert(original)
+                    continue
+                }
+            case .consumable, .nonRenewing: continue
+            }
+            expected[grant.userID, default: []].insert(original)
+        }
+        let users = Set(books.users.values.flatMap { $0 })
+        for user in users.sorted() {
+            let path = "/v1/users/\(user)/entitlements?appId=\(PurchaseGenerator.app)"
+            let answer = try await world.get(path, key: Access.app)
+            guard answer.status == 200 else {
+                result.troubles.append("the entitlements of \(user) were answered \(answer.status)")
+                continue
+            }
+            result.users += 1
+            let entries = try JSONDecoder().decode(Entitlements.self, from: answer.body).entitlements
+            let active = Set(
+                entries.filter { $0.isActive && $0.type != "nonRenewing" }
+                    .flatMap { $0.purchases.map(\.originalTransactionId) })
+            let owed = expected[user] ?? []
+            for original in owed.subtracting(active).subtracting(excused).sorted() {
+                result.differences.append(
+                    .init(customer: nil, transactionID: original, what: "\(user) may not use it, and should"))
+            }
+            for original in active.subtracting(owed).subtracting(excused).sorted() {
+                result.differences.append(
+                    .init(customer: nil, transactionID: original, what: "\(user) may use it, and should not"))
+            }
+        }
+    }
+
+    // MARK: Events
+
+    /// Each revocation and each reinstatement was told once.
+    private mutating func compareEvents() async throws {
+        let untold = try await world.texts(
+            """
+            select format('transaction %s has %s %s and %s events of it', coalesce(r.transaction_id, e.transaction_id),
+              coalesce(r.entries, 0), coalesce(r.type, e.type), coalesce(e.events, 0))
+            from (select transaction_id, case kind when 'revoked' then 'purchase.revoked' else 'purchase.reinstated' end
+                as type, count(*) as entries from revocations group by 1, 2) r
+              full join (select transaction_id, type, count(*) as events from events
+                where type in ('purchase.revoked', 'purchase.reinstated') group by 1, 2) e
+                on e.transaction_id = r.transaction_id and e.type = r.type
+            where r.entries is distinct from e.events limit 20
+            """)
+        result.troubles += untold
+    }
+}
+
+extension HeldNotification {
+    /// Whether the app's server has taken it.
+    fileprivate var hasArrived: Bool { sendAttempts.contains { $0.sendAttemptResult == "SUCCESS" } }
+}

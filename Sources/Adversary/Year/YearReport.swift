@@ -1,0 +1,74 @@
+import Foundation
+package import Purchases
+
+/// What a simulated year showed.
+package struct YearReport: Sendable {
+    /// One difference between the ledger and the App Store's books.
+    package struct Difference: Sendable {
+        /// The place of the customer in the plan; nil: no customer of the plan.
+        package let customer: Int?
+        package let transactionID: String
+        package let what: String
+    }
+
+    /// What Apple's books have and nobody told.
+    package enum Untold: String, Sendable, CaseIterable {
+        case purchase, end, state
+    }
+
+    /// The terms of the run, and what it did.
+    package var head = ""
+    /// The ledger had to know better.
+    package var differences: [Difference] = []
+    /// Whatever else was wrong: broken invariants, a step that did not come to rest, a strange answer.
+    package var troubles: [String] = []
+    /// By what it is and by the nets that could have told: how often nobody told, because those nets were off or lost it.
+    package var untold: [Untold: [Set<Net>: Int]] = [:]
+    package var compared = 0
+    package var granted = 0
+    /// Told purchases whose owner nobody can know: held for a person.
+    package var unclaimed = 0
+    package var subscriptions = 0
+    package var users = 0
+    package var seconds = 0.0
+    /// The differences that a second comparison found after the run itself had falsified two grants; nil: it did not.
+    package var noticed: Int?
+
+    package init() {}
+
+    package var isPassed: Bool { differences.isEmpty && troubles.isEmpty }
+
+    mutating func note(_ untold: Untold, by nets: Set<Net>) { self.untold[untold, default: [:]][nets, default: 0] += 1 }
+
+    /// The most differences that the text lists.
+    private static let differencesMax = 40
+
+    /// The report for a person.
+    package var text: String {
+        var lines = [
+            "\(isPassed ? "ok  " : "FAIL") \(head); \(seconds) s",
+            """
+                \(compared) transactions compared: \(granted) granted, \(unclaimed) without a known owner; \
+            \(subscriptions) subscriptions, entitlements of \(users) users
+            """,
+        ]
+        for kind in Untold.allCases {
+            for (nets, count) in (untold[kind] ?? [:]).sorted(by: { $0.value > $1.value }) {
+                let names = nets.map(\.rawValue).sorted().joined(separator: ", ")
+                lines.append(
+                    nets.count == 1
+                        ? "    nobody told \(count) × \(kind.rawValue), which only the net \(names) can tell"
+                        : "    nobody told \(count) × \(kind.rawValue), which these nets can tell: \(names)")
+            }
+        }
+        lines += troubles.map { "  ! \($0)" }
+        for difference in differences.prefix(Self.differencesMax) {
+            let customer = difference.customer.map { "customer \($0)" } ?? "no customer"
+            lines.append("  ! \(customer), transaction \(difference.transactionID): \(difference.what)")
+        }
+        if differences.count > Self.differencesMax {
+            lines.append("  ! and \(differences.count - Self.differencesMax) more")
+        }
+        return lines.joined(separator: "\n")
+    }
+}

@@ -1,0 +1,396 @@
+import AppStoreSimulator
+import FaultProxy
+import Foundation
+import Ledger
+import NIOHTTP1
+import Postgres
+package import Purchases
+import Synchronization
+
+/// A year of an app's customers in minutes: real servers and processes on one stepped clock, with losses, an outage and
+/// kills. At the end the ledger is compared with the App Store's books, to the unit.
+package struct YearRun: Sendable {
+    package struct Setup: Sendable {
+        package var terms: YearPlan.Terms
+        /// The nets that are off.
+        package var without: Set<Net> = []
+        /// The length of a step of the clock.
+        package var stepHours = 12
+        /// The factor on the pauses of the processes' loops.
+        package var scale = 0.05
+        /// Whether the run falsifies two grants at the end and compares once more: the proof that it can fail.
+        package var falsifies = false
+        /// The path of `deploy/local`.
+        package var script: String
+        /// The path of the program.
+        package var executable: String
+        /// How many files this process may open.
+        package var openFiles: Int
+
+        package init(terms: YearPlan.Terms, script: String, executable: String, openFiles: Int) {
+            self.terms = terms
+            self.script = script
+            self.executable = executable
+            self.openFiles = openFiles
+        }
+    }
+
+    /// How long a step waits until nothing is due.
+    private static let quietMax: Duration = .seconds(20)
+    /// How long a step at the end waits for the sweeps.
+    private static let calmMax: Duration = .seconds(5)
+    /// How many posts are on their way at the same time.
+    private static let postsAtOnce = 16
+    private static let tellEveryDays = 30
+
+    private let setup: Setup
+    private let plan: YearPlan
+    private let tell: @Sendable (String) -> Void
+
+    /// - Parameter tell: called with a line on the state of the run now and then.
+    package init(_ setup: Setup, tell: @escaping @Sendable (String) -> Void) {
+        self.setup = setup
+        self.tell = tell
+        plan = YearPlan(setup.terms)
+    }
+
+    package func run() async throws -> YearReport {
+        let start = ContinuousClock.now
+        var report = try await PrivateServers.run(script: setup.script) { servers in
+            var shape = TestDeployment.Shape(
+                executable: setup.executable, scale: setup.scale, rate: 1, seed: setup.terms.seed,
+                openFiles: setup.openFiles)
+            (shape.ingests, shape.workers, shape.schedulers) = (1, 2, 1)
+            shape.stepsClock = true
+            shape.rotas = rotas
+            return try await TestDeployment.run(shape, on: servers, name: "year") { world in
+                var stage = try Stage(setup, plan, world, tell)
+                return try await stage.play()
+            }
+        }
+        report.seconds = ((ContinuousClock.now - start) / .seconds(1)).rounded()
+        return report
+    }
+
+    /// The settings by which each customer is asked about every 25 days at most, and about refunds every week. The
+    /// program multiplies them by the scale.
+    private var rotas: (customers: String, refunds: String) {
+        func days(_ days: Double) -> String { "\(min(365, Int(days / setup.scale)))d" }
+        return (
+            setup.without.contains(.customer) ? "off" : days(25), setup.without.contains(.refund) ? "off" : days(7)
+        )
+    }
+
+    /// One run on a deployment that is up.
+    private struct Stage {
+        let setup: Setup
+        let plan: YearPlan
+        let world: TestDeployment
+        let tell: @Sendable (String) -> Void
+        private let clock: SteppedClock
+        private var market: YearMarket
+        private var isOut = false
+        private var killed = 0
+        private var restless: [String] = []
+        private var surprises: [String] = []
+
+        init(
+            _ setup: Setup, _ plan: YearPlan, _ world: TestDeployment, _ tell: @escaping @Sendable (String) -> Void
+        ) throws {
+            guard let clock = world.clock else { throw TestDeployment.Failure(description: "no clock that steps") }
+            self.setup = setup
+            self.plan = plan
+            self.world = world
+            self.tell = tell
+            self.clock = clock
+            market = YearMarket(plan, store: world.store, posts: !setup.without.contains(.post))
+        }
+
+        mutating func play() async throws -> YearReport {
+            try prepareStore()
+            let served = try await servedNets()
+            try await registerTokens()
+            let step = setup.stepHours * 60
+            let timeline = plan.timeline
+            var next = 0
+            var minute = 0
+            while minute < plan.minutes {
+                try Task.checkCancellation()
+                minute += step
+                try await clock.step(by: step * 60, world)
+                try await breakThings(from: minute - step, until: minute)
+                while next < timeline.count, timeline[next].action.minute < minute {
+                    await market.perform(timeline[next].action, of: timeline[next].customer)
+                    next += 1
+                }
+                try await hear(until: minute)
+                let day = minute / YearPlan.minutesPerDay
+                if day / YearRun.tellEveryDays != (minute - step) / YearPlan.minutesPerDay / YearRun.tellEveryDays {
+                    tell("day \(day) of \(setup.terms.days): \(world.store.ledger.count) transactions")
+                }
+            }
+            try await settle(from: minute, served)
+            var report = try await audit(served)
+            report.head = head
+            report.troubles += restless.map { "not at rest: \($0)" } + surprises
+            report.troubles += try await clockTroubles()
+            report.troubles += try await invariants()
+            if setup.falsifies {
+                try await falsify()
+                report.noticed = try await audit(served).differences.count - report.differences.count
+            }
+            return report
+        }
+
+        private func audit(_ served: Set<Net>) async throws -> YearReport {
+            try await YearAudit(books: market.books, world: world, on: served.subtracting(setup.without)).report()
+        }
+
+        /// Gives one grant to another user, and changes the goods of another one.
+        private func falsify() async throws {
+            try await world.script(
+                """
+                update grants set user_id = 'thief' where transaction_id = (select min(transaction_id) from grants);
+                update grants set goods = '[{"item": "coins", "amount": 1}]'
+                where transaction_id = (select max(transaction_id) from grants)
+                """)
+        }
+
+        private var head: String {
+            let off = setup.without.map(\.rawValue).sorted().joined(separator: ", ")
+            return """
+                \(setup.terms.customers) customers, \(setup.terms.days) days, seed \(setup.terms.seed)\
+                \(off.isEmpty ? "" : ", without \(off)"): \(market.done) actions, \(market.refusals) refused by the \
+                store, \(world.store.ledger.count) transactions, \(world.store.notifications.count) notifications, \
+                \(killed) kills
+                """
+        }
+
+        /// Which nets this version of the program has, by what its schema has.
+        private func servedNets() async throws -> Set<Net> {
+            let words = try await world.texts(
+                """
+                select 'notification_history' where to_regclass('notification_windows') is not null
+                union all
+                select 'subscription' where exists (select from information_schema.columns
+                  where table_schema = 'public' and table_name = 'chains' and column_name = 'ask_at')
+                union all
+                select net from unnest(array['customer', 'refund']) net
+                where exists (select from information_schema.columns
+                  where table_schema = 'public' and table_name = 'history_walks' and column_name = 'swept_at')
+                """)
+            return Set(words.compactMap { Net(rawValue: $0) } + [.post, .notification])
+        }
+
+        // MARK: The store
+
+        /// Tells the store where notifications go, and what happens to them on their way.
+        private func prepareStore() throws {
+            guard let ingest = world.members(.ingest).first else { return }
+            var app = RegisteredApp(
+                app: PurchaseGenerator.app, bundleId: PurchaseGenerator.bundle, appAppleId: PurchaseGenerator.appleID)
+            app.notificationURL = "http://127.0.0.1:\(ingest.clients.port)/v1/apple/notifications"
+            app.gracePeriod = .sixteenDays
+            try world.store.register(app)
+            let isHeard = !setup.without.contains(.notification)
+            var lost = NotificationFaultRequest(.lose)
+            lost.percent = isHeard ? Double(setup.terms.lossPercent) : nil
+            lost.seed = Int64(setup.terms.seed & 0xFFFF_FFFF)
+            if !isHeard || setup.terms.lossPercent > 0 { try world.store.fault(lost) }
+            for (kind, percent) in [(NotificationFaultRequest.Kind.double, 8.0), (.reorder, 8), (.delay, 8)] {
+                var fault = NotificationFaultRequest(kind, delay: kind == .delay ? "PT20H" : nil)
+                fault.percent = percent
+                try world.store.fault(fault)
+            }
+            if setup.without.contains(.notificationHistory) {
+                var fault = FaultRequest(.error, on: .notificationHistory)
+                fault.errorCode = 4_040_007
+                try world.store.fault(fault)
+            }
+            for (net, endpoint) in [
+                (Net.subscription, FaultRequest.Endpoint.subscriptionStatuses), (.customer, .history),
+                (.refund, .refundHistory),
+            ] where setup.without.contains(net) {
+                try world.store.fault(FaultRequest(.notFound, on: endpoint))
+            }
+        }
+
+        // MARK: What breaks
+
+        private mutating func breakThings(from begin: Int, until end: Int) async throws {
+            let isOutNow = plan.outage.contains(end - 1)
+            if isOutNow, !isOut {
+                for ingest in world.members(.ingest) { await ingest.kill() }
+                tell("day \(end / YearPlan.minutesPerDay): the outage begins")
+            } else if !isOutNow, isOut {
+                for ingest in world.members(.ingest) { try await ingest.start() }
+            }
+            isOut = isOutNow
+            for kill in plan.kills where (begin..<end).contains(kill.minute) {
+                let role: Member.Role = kill.role == .ingest ? .ingest : kill.role == .worker ? .worker : .scheduler
+                guard !(role == .ingest && isOut), let member = world.members(role).first else { continue }
+                await member.kill()
+                try await member.start()
+                killed += 1
+            }
+        }
+
+        // MARK: Posting
+
+        private mutating func registerTokens() async throws {
+            guard !isOut, !market.unregistered.isEmpty else { return }
+            for (token, user) in market.unregistered {
+                let answer = try await world.traffic.send(
+                    [], method: .PUT, to: "/v1/users/\(user)/tokens/\(token)?appId=\(PurchaseGenerator.app)",
+                    key: Access.app, at: world.traffic.openAddresses)
+                guard [200, 201].contains(answer.status) else {
+                    throw TestDeployment.Failure(description: "a token was answered \(answer.status)")
+                }
+            }
+            market.registered()
+        }
+
+        /// Lets the apps post what is due, and waits until nothing is due any more.
+        private mutating func hear(until minute: Int) async throws {
+            try await registerTokens()
+            if !isOut { try await post(market.takeWaiting(until: minute)) }
+            let stage = self
+            if try await world.becomes(within: YearRun.quietMax, { try await stage.isQuiet() }) == nil {
+                restless.append("day \(minute / YearPlan.minutesPerDay), \(try await due())")
+                tell(restless.last ?? "")
+            }
+        }
+
+        private mutating func post(_ posts: [YearMarket.Waiting]) async throws {
+            var refused: [YearMarket.Waiting] = []
+            for start in stride(from: 0, to: posts.count, by: YearRun.postsAtOnce) {
+                let some = posts[start..<min(start + YearRun.postsAtOnce, posts.count)]
+                let world = world
+                let statuses = await withTaskGroup(of: (Int, Int).self) { group -> [Int: Int] in
+                    for index in some.indices { group.addTask { (index, await Self.post(posts[index], world)) } }
+                    return await group.reduce(into: [:]) { $0[$1.0] = $1.1 }
+                }
+                for index in some.indices {
+                    switch statuses[index] ?? 0 {
+                    case 200, 202:
+                        market.note(
+                            .init(
+                                transactionID: posts[index].transactionID, userID: posts[index].userID,
+                                word: AppleWord(jws: posts[index].signedTransaction)))
+                    // Nobody answered, or the server was busy: the app posts again with the next step.
+                    case 0, 429, 500...: refused.append(posts[index])
+                    case let status: surprises.append("a post was answered \(status)")
+                    }
+                }
+            }
+            market.putBack(refused)
+        }
+
+        /// The status of the answer; 0: none.
+        private static func post(_ post: YearMarket.Waiting, _ world: TestDeployment) async -> Int {
+            let body = Array(
+                """
+                {"appId":"\(PurchaseGenerator.app)","userId":"\(post.userID)",\
+                "signedTransaction":"\(post.signedTransaction)"}
+                """.utf8)
+            @Sendable func send() async -> Int {
+                let addresses = world.traffic.openAddresses
+                guard !addresses.isEmpty else { return 0 }
+                let answer = try? await world.traffic.send(body, to: "/v1/receipts", key: Access.app, at: addresses)
+                return answer?.status ?? 0
+            }
+            guard post.isTwice else { return await send() }
+            async let second = send()
+            let first = await send()
+            return max(first, await second)
+        }
+
+        // MARK: Rest
+
+        /// Whether nothing is due in the database, and no notification on its way.
+        private func isQuiet() async throws -> Bool {
+            let now = world.store.now
+            let isSending = world.store.notifications.contains { notification in
+                guard let due = notification.delivery?.due, due <= now else { return false }
+                // A notification that waits for a later one may wait for an hour.
+                return !(notification.delivery?.fault == "reorder" && notification.sendAttempts.isEmpty)
+            }
+            if isSending, !isOut { return false }
+            return try await world.count(Self.dueCount) == 0
+        }
+
+        /// What is due, or new. The time is read once: the function of the clock costs microseconds for each row.
+        private static let dueNow = [
+            (
+                "receipts",
+                "due_at is not null and (due_at <= (select now()) or state = 'received' and judged_at is null)"
+            ),
+            (
+                "notifications",
+                "due_at is not null and (due_at <= (select now()) or state = 'received' and judged_at is null)"
+            ),
+            ("chain_marks", "true"), ("chains", "due_at <= (select now())"),
+        ].map { table, condition in (table, "(select count(*) from \(table) where \(condition))") }
+
+        private static let dueCount = "select " + dueNow.map(\.1).joined(separator: " + ")
+
+        private func due() async throws -> String {
+            let parts = Self.dueNow.map { table, count in "\(count) || ' \(table)'" }
+            return try await world.texts("select concat_ws(', ', \(parts.joined(separator: ", ")))").first ?? ""
+        }
+
+        /// Lets the clock go on until every wait is over. Where sweeps are served, the slowest rota comes round.
+        private mutating func settle(from minute: Int, _ served: Set<Net>) async throws {
+            let days = served.contains(.customer) ? 33 : 4
+            var minute = minute
+            for _ in 0..<days {
+                minute += YearPlan.minutesPerDay
+                try await clock.step(by: YearPlan.minutesPerDay * 60, world)
+                if isOut { try await breakThings(from: minute, until: minute + 1) }
+                try await hear(until: minute)
+                if served.contains(.notificationHistory) { try await calm() }
+            }
+        }
+
+        /// Waits until no sweep has a question that is due, and until sweeps have brought nothing for half a second.
+        /// A sweep that Apple refuses an answer is due again and again, so the wait just ends.
+        private func calm() async throws {
+            var seen = -1
+            var since = ContinuousClock.now
+            _ = try await world.becomes(within: YearRun.calmMax) {
+                let count = try await world.count(
+                    """
+                    select (select count(*) from transactions) + (select count(*) from revocations)
+                      + (select count(*) from grants) + (select count(*) from notifications)
+                    """)
+                if count != seen { (seen, since) = (count, .now) }
+                guard ContinuousClock.now - since > .milliseconds(500) else { return false }
+                return try await world.count("select coalesce(sum(due), 0)::int8 from v_sweeps") == 0
+            }
+        }
+
+        /// Whether the database, the App Store and a process that has just started tell the same time.
+        private func clockTroubles() async throws -> [String] {
+            var troubles: [String] = []
+            let skew = try await clock.skew(world)
+            if skew > .seconds(5) { troubles.append("the clocks of database and App Store differ by \(skew.short)") }
+            guard let worker = world.members(.worker).first else { return troubles }
+            await worker.kill()
+            try await worker.start()
+            let ahead = worker.process?.clockOffset ?? 0
+            if abs(ahead - clock.ahead / .seconds(1)) > 60 {
+                troubles.append("a worker is \(Int(ahead)) s ahead of the machine, and not \(clock.ahead)")
+            }
+            return troubles
+        }
+
+        private func invariants() async throws -> [String] {
+            let database = world.patientDatabase()
+            let violations = try await Invariant.check(database, span: .all, scale: setup.scale)
+            await database.close()
+            return violations.map {
+                "\($0.id) \($0.invariant): \($0.count), such as \($0.examples.prefix(2).joined(separator: ", "))"
+            }
+        }
+    }
+}

@@ -1,0 +1,28 @@
+import Adversary
+import Foundation
+import TestRandom
+import Testing
+
+extension EndToEnd {
+    /// Some weeks of an app's customers in a minute; `deploy/nightly` lives through a whole year (`makegood-lab year`).
+    @Suite struct Year {
+        /// Goal: with lost posts, lost notifications, an outage and kills the ledger ends as the App Store's books say,
+        /// to the unit, and what differs is only what no net has told (B1, B2).
+        /// Method: private servers, real processes, one clock that steps. One run has the same seed every time, the
+        /// other a new seed each time, which is printed. At the end the run falsifies two grants, and must notice it.
+        @Test(
+            .timeLimit(.minutes(5)),
+            arguments: [1 as UInt64, SeededRandom(announcing: "year").seed % 1_000_000])
+        func theLedgerEqualsTheBooks(seed: UInt64) async throws {
+            var setup = YearRun.Setup(
+                terms: .init(customers: 30, days: 40, seed: seed), script: System.localScript,
+                executable: System.binary, openFiles: 1024)
+            setup.falsifies = true
+            let report = try await YearRun(setup) { print($0) }.run()
+            #expect(report.isPassed, "\(report.text)")
+            #expect(report.noticed ?? 0 >= 2, "\(report.text)")
+            // A run in which little happened proves little.
+            #expect(report.granted > 40 && report.subscriptions > 3 && report.users >= 30, "\(report.text)")
+        }
+    }
+}
