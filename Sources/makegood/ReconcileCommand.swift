@@ -1,5 +1,6 @@
 import ArgumentParser
 import Commands
+import Encoding
 import Foundation
 import Ledger
 import MovingIn

@@ -268,7 +268,7 @@ import Testing
                 difference.parts.map { "\($0.cause.rawValue) \($0.units)" } + ["\(difference.unexplained)"]
             }
         }
-        for hours in [1.0, 9 * 24, 9.9 * 24] {
+        for hours in [1.0, 9 * 24, 9.9 * 24] as [Double] {
             #expect(
                 try compare(hours, [november, december], [0, 1])
                     == [["settlement_month -1", "0"], ["settlement_month 1", "0"]])
