@@ -77,6 +77,8 @@ package struct AppleReportReader {
     private let country: Int
     /// `S` or `R`; nil: negative units are refunds.
     private let direction: Int?
+    /// The last day that each of the two columns has told: all rows of most reports have the same.
+    private var lastDays: [Int: (text: String, day: AppleDay)] = [:]
     private var rows = 0
     private var isAtTotals = false
 
@@ -193,7 +195,9 @@ package struct AppleReportReader {
 
     // MARK: Fields
 
-    private func days(_ line: [UInt8], _ ranges: [Range<Int>], _ number: Int) throws(AppleReportError) -> AppleDays {
+    private mutating func days(
+        _ line: [UInt8], _ ranges: [Range<Int>], _ number: Int
+    ) throws(AppleReportError) -> AppleDays {
         let firstDay = try day(first, line, ranges, number)
         guard let last else {
             guard let month = FiscalMonth(containing: firstDay) else {
@@ -206,13 +210,15 @@ package struct AppleReportReader {
         return AppleDays(firstDay, lastDay)
     }
 
-    private func day(
+    private mutating func day(
         _ column: Int, _ line: [UInt8], _ ranges: [Range<Int>], _ number: Int
     ) throws(AppleReportError) -> AppleDay {
         let text = try text(column, line, ranges, number)
+        if let last = lastDays[column], last.text == text { return last.day }
         guard let day = AppleDay(text) else {
             throw error(column, number, "is no day such as 11/28/2026 or 2026-11-28: \(text)")
         }
+        lastDays[column] = (text, day)
         return day
     }
 
