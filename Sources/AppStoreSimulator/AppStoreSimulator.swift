@@ -266,6 +266,14 @@ extension AppStoreSimulator {
     /// The reports of apps' backends to Apple, oldest first; at least the last 100,000.
     package var filings: [Filing] { store.ledger.filings().map(\.filing) }
 
+    /// Apple's Sales Report of a day in Los Angeles, such as `2026-11-28`.
+    package func salesReport(day: String) throws(ControlError) -> String { try store.salesReport(day: day) }
+
+    /// Apple's Financial Report of a fiscal month, such as `2027-02` for the November of 2026.
+    package func financialReport(month: String) throws(ControlError) -> String {
+        try store.financialReport(month: month)
+    }
+
     /// Everything sold so far, in order.
     package var ledger: [Purchase] { store.ledger.purchases() }
 

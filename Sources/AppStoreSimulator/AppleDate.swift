@@ -40,6 +40,36 @@ struct AppleDate {
         return days(year: year, month: month - year * 12 + 1, day: 1)
     }
 
+    /// The day in Los Angeles: days since 1970-01-01.
+    var pacificDay: Int64 { Self.floorDivide(seconds + Self.pacificOffset(seconds), 86_400) }
+
+    /// A day as reports write it: `11/28/2026`.
+    static func reportDay(_ day: Int64) -> String {
+        let date = civil(day)
+        return "\(two(date.month))/\(two(date.day))/\(date.year)"
+    }
+
+    /// Reads `2026-11-28`; nil: there is no such day.
+    static func day(_ text: String) -> Int64? {
+        AppleDate(rfc3339: text + "T00:00:00Z").map { floorDivide($0.milliseconds, 86_400_000) }
+    }
+
+    /// The days of a month of Apple's fiscal year; month 1 is October of the calendar year before. The year ends on the
+    /// last Saturday of September; its quarters have months of 5, 4 and 4 weeks, and the December of a year of 53 weeks
+    /// has 5.
+    static func fiscalMonth(_ month: Int, of year: Int64) -> ClosedRange<Int64> {
+        let end = { (year: Int64) -> Int64 in sunday(1, month: 10, year: year) - 1 }
+        let lastSaturday = { (year: Int64) -> Int64 in
+            let saturday = end(year)
+            return civil(saturday).month == 10 ? saturday - 7 : saturday
+        }
+        let start = lastSaturday(year - 1) + 1
+        let isLong = lastSaturday(year) - start + 1 == 53 * 7
+        let weeks: [Int64] = [5, 4, isLong ? 5 : 4, 5, 4, 4, 5, 4, 4, 5, 4, 4]
+        let first = start + 7 * weeks.prefix(month - 1).reduce(0, +)
+        return first...(first + 7 * weeks[month - 1] - 1)
+    }
+
     private var seconds: Int64 { Self.floorDivide(milliseconds, 1000) }
 
     /// Seconds east of Greenwich in Los Angeles: -8 h, in summer -7 h.

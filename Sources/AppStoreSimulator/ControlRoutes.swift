@@ -39,6 +39,7 @@ struct ControlRoutes: Sendable {
         addFaults(to: router)
         addResponder(to: router)
         addReading(to: router)
+        addReports(to: router)
     }
 
     // MARK: Plumbing

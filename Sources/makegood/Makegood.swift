@@ -18,7 +18,7 @@ struct Makegood: AsyncParsableCommand {
             RolesCommand.self, CheckCommand.self, DoctorCommand.self, QueueCommand.self,
             ExplainCommand.self, ReasonsCommand.self, AppleCommand.self,
             SupportCommand.self, NotificationsCommand.self, UsersCommand.self, CatalogCommand.self, ImportCommand.self,
-            ShadowCommand.self,
+            ShadowCommand.self, ReconcileCommand.self,
             SimulateCommand.self, InspectCommand.self,
             BenchCommand.self,
             LoadCommand.self,

@@ -26,7 +26,8 @@ struct SimulateCommand: AsyncParsableCommand {
             The control API, below /control: the clock, purchases (sell, refund, take a refund back, family, offers), \
             customers, subscriptions (billing trouble, another product, price increase, bundles, seats), receipts, \
             forgeries, notifications, faults for each endpoint and of notifications, the OCSP responder, settings (rate \
-            limits, propagation delay), and what happened: ledger, calls, filings. All of it is in \
+            limits, propagation delay), and what happened: ledger, calls, filings, Apple's sales and financial \
+            reports. All of it is in \
             Sources/AppStoreSimulator/Guide.md.
             """,
         subcommands: [SimulateTokensCommand.self])

@@ -381,6 +381,8 @@ extension RightsTests {
                 #expect(try await database.run(Statements.shadowPage, span).count == 1)
                 _ = try await database.run(Statements.grantedPage, span)
                 try await database.run(Statements.undecidedReceipts, "game")
+                let books = try AppleBooks.report([("coins", "IA1", 9, "US")], on: AppleDay(of: .now))
+                _ = try await SalesReconciliation(of: "game", [books], grantFrom: nil, in: database)
                 #expect(try await repairs.decideOwner("u2", of: "none", appID: "game") == nil)
                 try await lab.settle(try await lab.post(), .purchase("h1", .held(.orderUnknown)))
                 for _ in 0..<2 {
