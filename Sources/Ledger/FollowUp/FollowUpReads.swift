@@ -116,6 +116,35 @@ extension Statements {
         let holder: String?
     }
 
+    /// SQL: the transactions of a chain `i`, by the newest facts, and the imported purchases of which Apple has named
+    /// other ids only. What such a purchase is, the facts of the same second say.
+    private static let transactionsOfChain = """
+        select \(storedFacts), app_id from transactions where original_transaction_id = i.original
+              union all
+              select m.transaction_id, m.original_transaction_id, m.product_id, s.kind, m.environment, 1, m.purchased_at,
+                s.expires_at, null, null, null, null, null, '{}', null, null, null, null, null, null, null, m.app_id
+              from (select * from imported_grants
+                where (select true from imported_grants limit 1) and original_transaction_id = i.original offset 0) m
+              left join lateral (
+                select kind, expires_at from (select * from transactions
+                  where original_transaction_id = m.original_transaction_id offset 0) t
+                where t.app_id = m.app_id and t.environment = m.environment
+                  and date_trunc('second', t.purchased_at) = date_trunc('second', m.purchased_at)
+                order by expires_at limit 1) s on true
+              where (select true from transactions where transaction_id = m.transaction_id) is null
+        """
+
+    /// SQL: who was given the transaction of a row `t`, here or by the former system, which did not say which goods.
+    private static let grantOfTransaction = """
+        select receipt_id, goods, quantity, granted_at, user_id, app_id, environment, transaction_id, false as is_imported
+                from grants where transaction_id = t.transaction_id
+                union all
+                select null, '[]', t.quantity, imported_at, user_id, app_id, environment, transaction_id, true
+                from imported_grants
+                where (select true from imported_grants limit 1) and transaction_id = t.transaction_id
+                limit 1
+        """
+
     /// All transactions of the chains with their grants, in the order of their purchase.
     static let readChainPurchases = Statement<[TakenChain], ChainPurchase>(
         "followup.read_purchases",
@@ -123,17 +152,16 @@ extension Statements {
         sql: { rows in
             """
             select i.n - 1, g.receipt_id, g.holder, \(isForgotten("g.holder", since: "g.held_since")), g.goods,
-              g.quantity, g.granted_at, g.is_taken_back, g.is_denied, u.percentage, t.*
+              g.quantity, g.granted_at, g.is_taken_back, g.is_denied, u.percentage, g.is_imported, t.*
             from \(rows.rows(as: "i", ordinality: "n"))
             cross join lateral (
-              select \(storedFacts), app_id from transactions
-              where original_transaction_id = i.original offset 0) t
+              \(transactionsOfChain) offset 0) t
             left join lateral (
-              select g.receipt_id, g.goods, g.quantity, g.granted_at,
+              select g.receipt_id, g.goods, g.quantity, g.granted_at, g.is_imported,
                 \(person("coalesce(moved.user_id, g.user_id)", of: "i.app")) as holder,
                 coalesce(moved.decided_at, g.granted_at) as held_since,
                 p.is_taken_back, p.is_denied
-              from (select * from grants where transaction_id = t.transaction_id offset 0) g
+              from (\(grantOfTransaction)) g
               left join lateral (
                 select user_id, decided_at from ownerships
                 where transaction_id = g.transaction_id and app_id = g.app_id and environment = g.environment and move > 0
@@ -148,22 +176,24 @@ extension Statements {
               where g.app_id = i.app and g.environment = i.environment offset 0) g on true
             left join lateral (
               select percentage from consumption_reports
-              where g.receipt_id is not null and transaction_id = t.transaction_id and app_id = i.app
+              where g.holder is not null and transaction_id = t.transaction_id and app_id = i.app
               order by at desc, reported_at desc limit 1) u on true
             where t.app_id = i.app and t.environment = i.environment
             order by i.n, t.purchased_at, t.transaction_id
             """
         },
         read: { row throws(PostgresError) in
-            guard let transaction = try row.transaction(from: 10) else { throw row.undecodable(10) }
+            guard let transaction = try row.transaction(from: 11) else { throw row.undecodable(11) }
             var purchase = ChainFacts.Purchase(transaction: transaction, consumed: try row.optionalInt(9))
             let holder = try row.optionalText(2)
-            if let receiptID = try row.optionalUUID(1), let goods = try row.goods(4) {
+            let appID = try row.text(32)
+            if let goods = try row.goods(4) {
+                let unposted = { Submission.unpostedID(of: transaction.id, in: transaction.environment, app: appID) }
                 purchase.grant = ChainFacts.Grant(
-                    receiptID: receiptID, userID: try row.bool(3) ? nil : holder, goods: goods,
-                    quantity: try row.int(5), grantedAt: try row.date(6),
+                    receiptID: try row.optionalUUID(1) ?? unposted(), userID: try row.bool(3) ? nil : holder,
+                    goods: goods, quantity: try row.int(5), grantedAt: try row.date(6),
                     isTakenBackOnTrust: try row.optionalBool(7) ?? false,
-                    isDenied: try row.optionalBool(8) ?? false)
+                    isDenied: try row.optionalBool(8) ?? false, isImported: try row.bool(10))
             }
             return ChainPurchase(chain: try row.int(0), purchase: purchase, holder: holder)
         })
@@ -176,8 +206,13 @@ extension Statements {
             """
             select r.transaction_id, r.ordinal, r.kind, r.reason, r.takes_back, r.percentage, r.goods, r.at, r.signed_at
             from \(rows.rows(as: "i"))
-            cross join lateral (select transaction_id from transactions
-              where original_transaction_id = i.original and (select true from revocations limit 1) offset 0) t
+            cross join lateral (
+              select transaction_id from transactions
+              where original_transaction_id = i.original and (select true from revocations limit 1)
+              union
+              select transaction_id from imported_grants
+              where original_transaction_id = i.original and (select true from revocations limit 1)
+                and (select true from imported_grants limit 1) offset 0) t
             cross join lateral (select * from revocations where transaction_id = t.transaction_id offset 0) r
             where r.app_id = i.app and r.environment = i.environment
             order by r.transaction_id, r.ordinal
