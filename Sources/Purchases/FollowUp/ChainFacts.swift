@@ -195,6 +195,10 @@ package struct ToldState: Sendable, Equatable, Codable {
     /// Apple's type and id of the offer that the next period is to have.
     package var nextOfferType: Int?
     package var nextOfferIdentifier: String?
+    /// The end of the commitment that the period belongs to.
+    package var commitmentUntil: Date?
+    /// Whether another commitment follows this one, where Apple says it.
+    package var commitmentRenews: Bool?
 
     package init(
         state: SubscriptionState, transactionID: String, productID: String, accessUntil: Date, isEntitled: Bool,

@@ -97,7 +97,10 @@ extension ToldState {
         self.init(
             state: status.state, transactionID: status.transactionID, productID: status.productID,
             accessUntil: status.accessUntil, isEntitled: status.isEntitled, userID: userID,
-            renewsAutomatically: renewal?.renewsAutomatically, priceConsent: renewal?.priceConsent)
+            renewsAutomatically: renewal?.charges(after: rules.newest.until, commitmentEnd: rules.commitmentEnd),
+            priceConsent: renewal?.priceConsent)
+        commitmentUntil = rules.commitmentEnd
+        commitmentRenews = renewal?.commitment?.renewsAutomatically
         let present = rules.periods.last { $0.purchase.id.isSameText(as: status.transactionID) }?.purchase.seats ?? 1
         seats = present > 1 ? present : nil
         nextSeats = renewal?.quantity.flatMap { $0 == present ? nil : $0 }
