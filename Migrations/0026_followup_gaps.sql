@@ -21,13 +21,14 @@ end $$;
 create trigger imported_grants_mark_chains after insert on imported_grants
     referencing new table as fresh for each statement execute function mark_chains_of_imports();
 
--- As at the end of 0017_notifications.sql: refunds of the last 90 days are told once.
+-- No event has told the refunds of imported purchases that are known already: the follow-up tells each once. Apple's
+-- date in the event says how old the refund is.
 insert into chain_marks (app_id, environment, original_transaction_id)
 select distinct i.app_id, i.environment, i.original_transaction_id from imported_grants i
 where exists (
     select from (select revoked_at from transactions
         where original_transaction_id = i.original_transaction_id offset 0) t
-    where t.revoked_at > now() - interval '90 days');
+    where t.revoked_at is not null);
 
 -- The bonuses of a purchase that Apple takes back whole are free: the user may have each again with another purchase.
 -- If Apple gives the purchase back, the user has its bonuses again, and none of them is free. A bonus that the user has
