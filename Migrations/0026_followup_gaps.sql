@@ -73,8 +73,8 @@ left join lateral (
 comment on view v_revocations is
     'A row: Apple took a granted or imported purchase back, or gave it back. receipt_id: null where the former system gave it. goods: the goods that this row takes back from the user, or gives back; empty where the former system gave them. percentage: the share of the price that Apple has given back by then. consumed: the share of the purchase that the app''s backend last reported as used; null: it reported nothing. Both are in percent. is_last: the row that counts. Ask for a span of recorded_at.';
 
--- `makegood users readmit`: makes an erased user a customer again, and stores the id anew. The erasure ended the looks at
--- the user's subscriptions, and no fact may come for a year: each chain that the user has is followed up now.
+-- `makegood users readmit`: makes an erased user a customer again, and stores the id anew. The erasure ended the looks
+-- at the user's subscriptions, and no fact may come for a year: each chain that the user has is followed up now.
 create or replace function readmit_user(app text, key text, sealed_id bytea, sealed_by text, actor text) returns bigint
 language sql security definer as $$
     with readmitted as (
@@ -87,7 +87,8 @@ language sql security definer as $$
         from (
             select transaction_id from grants where app_id = app and user_id in (select user_key from readmitted)
             union
-            select transaction_id from imported_grants where app_id = app and user_id in (select user_key from readmitted)
+            select transaction_id from imported_grants
+            where app_id = app and user_id in (select user_key from readmitted)
             union
             select transaction_id from ownerships where app_id = app and user_id in (select user_key from readmitted)) g
         cross join lateral (
@@ -100,13 +101,45 @@ language sql security definer as $$
     select count(*) from readmitted
 $$;
 
+-- As in 0018_refund_requests.sql; the payloads of notifications about imported purchases too.
+create or replace function erase_heard_of_user(app text, id text, owner text) returns bigint
+language sql security definer as $$
+    with revoked as (
+        update revocations set user_id = owner where app_id = app and user_id = id and id <> owner),
+    -- Nothing counts as told to an erased user, so that no follow-up tells the user anything more.
+    told as (
+        update chains set told_user_id = null, told = null, state = null, due_at = null
+        where app_id = app and told_user_id = id),
+    agreed as (
+        delete from consents where app_id = app and user_id in (id, owner)),
+    emptied as (
+        update notifications n set payload = null, forward_due_at = null, state = 'ended', due_at = null,
+          reason = case when n.settled_at is null then 'erased' else n.reason end,
+          settled_at = coalesce(n.settled_at, now())
+        where n.id in (
+            select k.id from (
+                select transaction_id from grants where app_id = app and user_id = owner
+                union all
+                select transaction_id from imported_grants where app_id = app and user_id = owner) g
+            cross join lateral (
+                select original_transaction_id from transactions where transaction_id = g.transaction_id offset 0) t
+            cross join lateral (
+                select id from notifications where transaction_id = g.transaction_id
+                union
+                select id from notifications where original_transaction_id = t.original_transaction_id) k)
+          and n.app_id = app and n.payload is not null
+        returning n.id)
+    select count(*) from emptied
+$$;
+
 -- As at the end of 0001_receipts.sql.
 do $$
 declare
     signature text;
 begin
     foreach signature in array array[
-        'mark_chains_of_imports()', 'settle_bonuses_of_revocation()', 'readmit_user(text, text, bytea, text, text)']
+        'mark_chains_of_imports()', 'settle_bonuses_of_revocation()', 'readmit_user(text, text, bytea, text, text)',
+        'erase_heard_of_user(text, text, text)']
     loop
         execute format('alter function %s set search_path = %I, pg_temp', signature, current_schema());
         execute format('revoke execute on function %s from public', signature);
