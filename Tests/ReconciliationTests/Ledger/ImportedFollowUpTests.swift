@@ -83,6 +83,34 @@ import Testing
         }
     }
 
+    @Test("row 0a: an imported purchase that was refunded and bought again is a purchase of its own, under either id")
+    func boughtAgain() async throws {
+        try await LedgerLab.with { lab in
+            try await Self.importing(lab)
+            func refund(_ id: String, of original: String) async throws {
+                let purchase = Verdict.Entry.purchase(id, of: original, kind: .nonConsumable) { $0.purchasedAt += 5 }
+                try await lab.hear(purchase.transaction.refunded(60))
+            }
+            func count(of original: String) async throws -> Int {
+                let again = Verdict.Entry.purchase("again", of: original, kind: .nonConsumable) {
+                    $0.purchasedAt += 1000
+                }
+                return try await lab.evidence(lab.question(again.transaction))[0].revocations
+            }
+            #expect(try await count(of: "i1") == 0)
+            // Apple names another id than the import does; then the import's own id of another purchase.
+            try await refund("r1", of: "i1")
+            #expect(try await count(of: "i1") == 1)
+            try await Self.importing(lab, "i2", of: "i2")
+            try await refund("i2", of: "i2")
+            #expect(try await count(of: "i2") == 1)
+            // Nobody was given this one.
+            try await refund("r3", of: "i3")
+            #expect(try await count(of: "i3") == 0)
+            while try await lab.followUp().chains > 0 {}
+        }
+    }
+
     @Test("an imported period that ends is told, and an erased user is told nothing")
     func periods() async throws {
         try await LedgerLab.with { lab in
