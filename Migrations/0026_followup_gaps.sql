@@ -4,8 +4,8 @@
 --   the bonus again. A user who was readmitted had subscriptions that no worker looked at any more.
 -- Locks: imported_grants and revocations, for a moment, for a trigger each.
 -- Cost: reads the imported purchases once, and looks up the facts of each.
--- Programs of the version before: they follow up no imported purchase, and remove its marks; the next fact about its
---   chain marks the chain again. The triggers work for them too.
+-- Programs of the version before: they follow up no imported purchase, and remove its marks. So its chain is looked at
+--   again an hour or two later, when such programs have gone. The triggers work for them too.
 
 -- Marks the chains of imported purchases about which Apple has said something already, as `mark_chains_of_grants` does.
 create function mark_chains_of_imports() returns trigger language plpgsql security definer as $$
@@ -21,14 +21,21 @@ end $$;
 create trigger imported_grants_mark_chains after insert on imported_grants
     referencing new table as fresh for each statement execute function mark_chains_of_imports();
 
--- No event has told the refunds of imported purchases that are known already: the follow-up tells each once. Apple's
--- date in the event says how old the refund is.
+-- No event has told the ends of imported purchases that are known already: the follow-up tells each once. Apple's date
+-- in the event says how old a refund is.
+with imported as materialized (
+    select distinct i.app_id, i.environment, i.original_transaction_id from imported_grants i
+    where exists (
+        select from (select revoked_at, expires_at from transactions
+            where original_transaction_id = i.original_transaction_id offset 0) t
+        where t.revoked_at is not null or t.expires_at is not null)),
+due as (
+    insert into chains as c (app_id, environment, original_transaction_id, due_at)
+    select app_id, environment, original_transaction_id, now() + interval '1 hour' * (1 + random()) from imported
+    on conflict (app_id, environment, original_transaction_id) do update
+        set due_at = least(c.due_at, excluded.due_at))
 insert into chain_marks (app_id, environment, original_transaction_id)
-select distinct i.app_id, i.environment, i.original_transaction_id from imported_grants i
-where exists (
-    select from (select revoked_at from transactions
-        where original_transaction_id = i.original_transaction_id offset 0) t
-    where t.revoked_at is not null);
+select app_id, environment, original_transaction_id from imported;
 
 -- The bonuses of a purchase that Apple takes back whole are free: the user may have each again with another purchase.
 -- If Apple gives the purchase back, the user has its bonuses again, and none of them is free. A bonus that the user has
