@@ -36,9 +36,11 @@ struct CheckCommand: AsyncParsableCommand {
                 told?.chains
             )
         }
-        let checks =
-            Invariant.ofTheLedger.map { (id: $0.id, name: $0.name, meaning: $0.meaning) }
-            + (chains == nil ? [] : [(id: FollowUpCheck.id, name: FollowUpCheck.name, meaning: FollowUpCheck.meaning)])
+        var checks = Invariant.ofTheLedger.map { (id: $0.id, name: $0.name, meaning: $0.meaning) }
+        if let chains {
+            let meaning = "\(FollowUpCheck.meaning), for \(chains) chains"
+            checks.append((id: FollowUpCheck.id, name: FollowUpCheck.name, meaning: meaning))
+        }
         if json {
             let report = Dictionary(
                 uniqueKeysWithValues: checks.map { check in
@@ -56,13 +58,13 @@ struct CheckCommand: AsyncParsableCommand {
                     print("         … \(violation.count) in all")
                 }
             }
-            print(
-                "\(checks.count - violations.count) of \(checks.count) hold, for \(read.receipts) receipts"
-                    + (chains.map { ", \($0) chains" } ?? "")
-                    + " and \(read.grants) grants \(full ? "of all time" : "of the last two days")")
             if chains == nil {
-                print("The database user may not read Apple's facts, so what was told of chains was not compared.")
+                print("       The database user may not read Apple's facts: what was told of chains was not compared.")
             }
+            print(
+                "\(checks.count - violations.count) of \(checks.count) hold, for "
+                    + "\(read.receipts) receipts and \(read.grants) grants \(full ? "of all time" : "of the last two days")"
+            )
         }
         if !violations.isEmpty { throw ExitCode(1) }
     }
