@@ -128,8 +128,8 @@ package final class AppDirectory: Sendable {
     package var ids: [String] { apps.withLock { $0.keys.sorted() } }
 
     /// Takes a configuration whole, or throws and keeps the old one. The ledger remembers each app's first start. In a
-    /// process that judges, held receipts become due where the app's configuration changed, and a halt ends where its
-    /// credential changed.
+    /// process that judges, held receipts become due where the app's configuration changed, a halt ends where its
+    /// credential changed, and notifications become due that are held because no app had their bundle id.
     package func update(_ configuration: Configuration, ledger: Ledger) async throws {
         var updated: [String: AppServices] = [:]
         for var app in configuration.apps.values {
@@ -166,6 +166,16 @@ package final class AppDirectory: Sendable {
             _ = try await ledger.run(
                 Statements.endStaleHalts, .init(appID: id, hashes: Array(app.credentialHashes.values)))
         }
+        try await wakeNotifications(of: updated, ledger)
+    }
+
+    /// Has notifications judged that came before the configuration of their app did.
+    private func wakeNotifications(of apps: [String: AppServices], _ ledger: Ledger) async throws(LedgerError) {
+        let limit = 1000
+        let configured = Statements.ConfiguredApps(
+            ids: apps.keys.sorted(),
+            bundleIDs: apps.values.flatMap { [$0.identity.bundleId] + $0.identity.bundleIdAliases }, limit: limit)
+        while try await ledger.run(Statements.wakeNotifications, configured).count == limit {}
     }
 
     /// Takes catalogues that came into force.

@@ -26,6 +26,7 @@ package enum Schema {
         migration(21, "notification_views", PackageResources._021_notification_views_sql),
         migration(22, "nets", PackageResources._022_nets_sql),
         migration(30, "wakes", PackageResources._030_wakes_sql),
+        migration(26, "followup_gaps", PackageResources._026_followup_gaps_sql),
     ]
 
     private static func migration(_ number: Int, _ name: String, _ file: [UInt8]) -> Migration {

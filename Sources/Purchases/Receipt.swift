@@ -196,8 +196,13 @@ package struct Submission: Sendable, Equatable {
         self.init(
             appID: appID, proof: .signedTransaction(jws), transactionID: transaction.id,
             originalTransactionID: transaction.originalID, source: source,
-            receiptID: DerivedID.make([appID, "unposted", transaction.environment, transaction.id]))
+            receiptID: Self.unpostedID(of: transaction.id, in: transaction.environment, app: appID))
         customerID = transaction.customerID
+    }
+
+    /// The id of the receipt of a purchase that nobody posted, whether or not there is one.
+    package static func unpostedID(of transactionID: String, in environment: String, app appID: String) -> UUID {
+        DerivedID.make([appID, "unposted", environment, transactionID])
     }
 
     /// An app receipt that nobody posted.

@@ -9,6 +9,7 @@ import TestServers
 import Testing
 import WorkQueue
 
+@testable import Ledger
 @testable import makegood
 
 /// Goal: the contract of `makegood doctor`: one line for each check, what to do, and the exit code. Method: each
@@ -85,6 +86,31 @@ import WorkQueue
         let finding = Doctor.terms(lacking, of: "game")
         #expect(finding?.verdict == .warn)
         #expect(finding?.found == "game: endless has no duration, flat has no level, loose has no group")
+    }
+
+    @Test func whetherNotificationsCame() {
+        let now = Date()
+        func place(
+            _ app: String, _ environment: String, minutes: Double?, problem: String? = nil
+        ) -> Statements.NotificationHealth {
+            .init(
+                place: .init(appID: app, environment: environment), heardAt: minutes.map { now - $0 * 60 },
+                heardType: nil, usualGap: nil, days: 0, testAskedAt: nil, testProblem: problem, now: now)
+        }
+        let findings = Doctor.notifications(
+            [
+                place("heard", "Production", minutes: nil), place("heard", "Sandbox", minutes: 5),
+                place("never", "Production", minutes: nil), place("never", "Sandbox", minutes: nil),
+                place("nowhere", "Production", minutes: 9, problem: "no_url"),
+                place("former", "Production", minutes: 1),
+            ], of: ["heard", "never", "nowhere", "unstarted"])
+        #expect(findings.map(\.verdict) == [.ok, .warn, .warn, .warn])
+        #expect(
+            findings.map(\.found) == [
+                "the last one for heard came 5 minutes ago", "none ever came for never",
+                "App Store Connect has no URL for nowhere", "none ever came for unstarted",
+            ])
+        #expect(findings[1].toDo?.contains("makegood apple test-notification --app never") == true)
     }
 
     @Test func fewFiles() throws {

@@ -7,7 +7,7 @@ extension EndToEnd {
     /// compare the two systems before this one gives anything. Real processes, over HTTP.
     @Suite struct MovingInTests {
         /// Goal: what was given elsewhere is never given again, and later purchases of its chain belong to its owner
-        /// (rows 0c, 1 and 4).
+        /// (rows 0c, 1 and 4). A refund of what was given elsewhere is told (P32).
         /// Method: the program imports purchases, a subscription and a token into a running system. Then they are
         /// posted by their users and by others, and the next period under another login. Purchases from before the
         /// cut-over that nobody imported are posted too.
@@ -92,6 +92,18 @@ extension EndToEnd {
                 try await system.command("queue", "redrive", "--app", "game", "--state", "held")
                 try await system.wait("what was imported to end") {
                     try await system.client.receipt(held.id).state == "already_granted"
+                }
+
+                // Apple takes back what the former system gave: the backend learns of it, and takes its own goods back.
+                try system.appStore.store.refund(coins.purchase.transactionId)
+                try await system.notify("REFUND", about: coins)
+                try await system.wait("the refund to be told") {
+                    try await system.client.events().contains { event in
+                        let data = event["data"] as? [String: Any]
+                        return event["type"] as? String == "purchase.revoked" && event["userId"] as? String == "owner"
+                            && event["transactionId"] as? String == coins.purchase.transactionId
+                            && data?["imported"] as? Bool == true && (data?["goods"] as? [Any])?.isEmpty == true
+                    }
                 }
             }
         }

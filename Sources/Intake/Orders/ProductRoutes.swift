@@ -54,6 +54,7 @@ package struct ProductRoutes: Sendable {
             .init("productId", .string(product.id)), .init("type", .string(product.kind.settingName)),
             .init("item", .string(item.id)), .init("isDefault", .bool(product.defaultItem == item.id)),
         ]
+        members += product.terms.members
         if let promotion = version.promotion { members.append(.init("promotion", .string(promotion))) }
         members.append(.init("goods", .goods(version.goods)))
         if !version.bonuses.isEmpty { members.append(.init("bonuses", .bonuses(version.bonuses))) }

@@ -102,6 +102,8 @@ extension Entitlement {
         add("level", level.map(JSONValue.integer))
         add("ownership", .string(isShared ? "shared" : "own"))
         add("willRenew", willRenew.map(JSONValue.bool))
+        add("commitmentUntil", commitmentUntil.map { .string($0.rfc3339) })
+        add("commitmentRenews", commitmentRenews.map(JSONValue.bool))
         add("nextProductId", nextProductID.map(JSONValue.string))
         add("purchases", .array(purchases.map { $0.json(in: environment) }))
         return .object(members)

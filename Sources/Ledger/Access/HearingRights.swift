@@ -105,6 +105,8 @@ extension Rights {
         function("mark_chains_of_newer_facts()", [:]),
         function("mark_chains_of_grants()", [:]),
         function("mark_chains_of_moves()", [:]),
+        function("mark_chains_of_imports()", [:]),
+        function("settle_bonuses_of_revocation()", [:]),
         function("mark_chain_of_denied()", [:]),
         function("erase_heard_of_user(text, text, text)", [.support: [.execute]]),
 

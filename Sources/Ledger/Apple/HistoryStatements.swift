@@ -124,6 +124,16 @@ extension Statements {
             )
         })
 
+    /// Apple's newest facts about a transaction of an app. No row: none are stored.
+    package static let storedTransaction = Statement<(appID: String, id: String), Transaction>(
+        "history.stored_transaction",
+        "select \(storedFacts) from (select * from transactions where transaction_id = $2 offset 0) t where app_id = $1",
+        bind: { [.text($0.appID), .text($0.id)] },
+        read: { row throws(PostgresError) in
+            guard let transaction = try row.transaction(from: 0) else { throw row.undecodable(0) }
+            return transaction
+        })
+
     package struct Walk: Sendable, Hashable {
         package let appID: String
         package let environment: String

@@ -76,16 +76,53 @@ extension Statements {
           coalesce(extract(epoch from now() - t.was_due_at), 0)::float8
         from taken t
         """,
-        bind: { [.int($0)] },
-        read: { row throws(PostgresError) in
-            var facts = ChainFacts(
-                appID: try row.text(0), environment: try row.text(1), originalID: try row.text(2),
-                previousOriginalID: try row.optionalText(3), purchases: [], renewal: try row.renewal(4),
-                told: try row.told(5, by: 6), lapseSeenAt: try row.optionalDate(7), steps: try row.int(8),
-                now: try row.date(9))
-            facts.isContinued = try row.bool(11)
-            return TakenChain(facts: facts, marks: try row.ints(10), lag: try row.double(12))
-        })
+        bind: { [.int($0)] }, read: readTakenChain)
+
+    private static let readTakenChain: @Sendable (borrowing RowReader) throws(PostgresError) -> TakenChain = {
+        row throws(PostgresError) in
+        var facts = ChainFacts(
+            appID: try row.text(0), environment: try row.text(1), originalID: try row.text(2),
+            previousOriginalID: try row.optionalText(3), purchases: [], renewal: try row.renewal(4),
+            told: try row.told(5, by: 6), lapseSeenAt: try row.optionalDate(7), steps: try row.int(8),
+            now: try row.date(9))
+        facts.isContinued = try row.bool(11)
+        return TakenChain(facts: facts, marks: try row.ints(10), lag: try row.double(12))
+    }
+
+    /// A page of chains that a check reads.
+    struct FollowedPage: Sendable {
+        /// How long ago the last follow-up of a chain may lie, in seconds.
+        var seconds: Double
+        /// Behind which key: app, environment and original transaction id.
+        var after = (app: "", environment: "", original: "")
+        var limit: Int
+    }
+
+    /// Chains that were followed up in a span, and that are neither marked nor due within ten minutes, for which a
+    /// follow-up that failed is put off, in the order of their keys.
+    static let followedChains = Statement<FollowedPage, TakenChain>(
+        "check.followed_chains",
+        """
+        select t.app_id, t.environment, t.original_transaction_id, t.previous_original_transaction_id, t.renewal, t.told,
+          \(person("t.told_user_id", of: "t.app_id")), t.lapse_seen_at, t.steps, now(), '{}'::bigint[],
+          exists (select from (select app_id, environment from chains
+              where previous_original_transaction_id = t.original_transaction_id offset 0) after
+            where after.app_id = t.app_id and after.environment = t.environment), 0::float8
+        from chains t
+        where t.followed_at >= now() - make_interval(secs => $1) and (t.due_at is null or t.due_at > now() + interval '10 minutes')
+          and (t.app_id, t.environment, t.original_transaction_id) > ($2, $3, $4)
+          and not exists (
+            select from chain_marks m where m.app_id = t.app_id and m.environment = t.environment
+              and m.original_transaction_id = t.original_transaction_id)
+        order by t.app_id, t.environment, t.original_transaction_id limit $5
+        """,
+        bind: { page in
+            [
+                .double(page.seconds), .text(page.after.app), .text(page.after.environment),
+                .text(page.after.original), .int(page.limit),
+            ]
+        },
+        read: readTakenChain)
 
     /// Has the chain whose turn it is followed up later: it is due in ten minutes, and not marked. What its marks stand
     /// for is read then. Returns what the log may say of the chain.
@@ -116,57 +153,97 @@ extension Statements {
         let holder: String?
     }
 
+    /// SQL: the transactions of a chain `i`, by the newest facts, and the imported purchases of which Apple has named
+    /// other ids only. What such a purchase is, the facts of the same second say.
+    private static func transactionsOfChain(_ facts: String) -> String {
+        """
+        select \(facts), app_id from transactions where original_transaction_id = i.original
+              union all
+              select m.transaction_id, m.original_transaction_id, m.product_id, s.kind, m.environment, 1, m.purchased_at,
+                s.expires_at, null, null, null, null, null, '{}', null, null, null, null, null, null, null, m.app_id
+              from (select * from imported_grants
+                where (select true from imported_grants limit 1) and original_transaction_id = i.original offset 0) m
+              left join lateral (
+                select kind, expires_at from (select app_id, environment, kind, purchased_at, expires_at from transactions
+                  where original_transaction_id = m.original_transaction_id offset 0) t
+                where t.app_id = m.app_id and t.environment = m.environment
+                  and date_trunc('second', t.purchased_at) = date_trunc('second', m.purchased_at)
+                order by expires_at limit 1) s on true
+              where (select true from transactions where transaction_id = m.transaction_id) is null
+        """
+    }
+
+    /// SQL: who was given the transaction of a row `t`, here or by the former system, which did not say which goods.
+    private static let grantOfTransaction = """
+        select receipt_id, goods, quantity, granted_at, user_id, app_id, environment, transaction_id, false as is_imported
+                from grants where transaction_id = t.transaction_id
+                union all select null, '[]', t.quantity, imported_at, user_id, app_id, environment, transaction_id, true
+                from imported_grants
+                where (select true from imported_grants limit 1) and transaction_id = t.transaction_id limit 1
+        """
+
     /// All transactions of the chains with their grants, in the order of their purchase.
-    static let readChainPurchases = Statement<[TakenChain], ChainPurchase>(
-        "followup.read_purchases",
-        chainColumns,
-        sql: { rows in
-            """
-            select i.n - 1, g.receipt_id, g.holder, \(isForgotten("g.holder", since: "g.held_since")), g.goods,
-              g.quantity, g.granted_at, g.is_taken_back, g.is_denied, u.percentage, t.*
-            from \(rows.rows(as: "i", ordinality: "n"))
-            cross join lateral (
-              select \(storedFacts), app_id from transactions
-              where original_transaction_id = i.original offset 0) t
-            left join lateral (
-              select g.receipt_id, g.goods, g.quantity, g.granted_at,
-                \(person("coalesce(moved.user_id, g.user_id)", of: "i.app")) as holder,
-                coalesce(moved.decided_at, g.granted_at) as held_since,
-                p.is_taken_back, p.is_denied
-              from (select * from grants where transaction_id = t.transaction_id offset 0) g
-              left join lateral (
-                select user_id, decided_at from ownerships
-                where transaction_id = g.transaction_id and app_id = g.app_id and environment = g.environment and move > 0
-                order by move desc limit 1) moved on true
-              left join lateral (
-                select revoked_at is not null as is_taken_back,
-                  revoked_at > coalesce(t.signed_at, '-infinity') and not coalesce((
-                    select reason in ('\(Reason.refunded.rawValue)', '\(Reason.withdrawn.rawValue)') from outcomes
-                    where receipt_id = g.receipt_id and transaction_id = g.transaction_id), false) as is_denied
-                from provisional_grants
-                where transaction_id = g.transaction_id and receipt_id = g.receipt_id offset 0) p on true
-              where g.app_id = i.app and g.environment = i.environment offset 0) g on true
-            left join lateral (
-              select percentage from consumption_reports
-              where g.receipt_id is not null and transaction_id = t.transaction_id and app_id = i.app
-              order by at desc, reported_at desc limit 1) u on true
-            where t.app_id = i.app and t.environment = i.environment
-            order by i.n, t.purchased_at, t.transaction_id
-            """
-        },
-        read: { row throws(PostgresError) in
-            guard let transaction = try row.transaction(from: 10) else { throw row.undecodable(10) }
-            var purchase = ChainFacts.Purchase(transaction: transaction, consumed: try row.optionalInt(9))
-            let holder = try row.optionalText(2)
-            if let receiptID = try row.optionalUUID(1), let goods = try row.goods(4) {
-                purchase.grant = ChainFacts.Grant(
-                    receiptID: receiptID, userID: try row.bool(3) ? nil : holder, goods: goods,
-                    quantity: try row.int(5), grantedAt: try row.date(6),
-                    isTakenBackOnTrust: try row.optionalBool(7) ?? false,
-                    isDenied: try row.optionalBool(8) ?? false)
-            }
-            return ChainPurchase(chain: try row.int(0), purchase: purchase, holder: holder)
-        })
+    static let readChainPurchases = readingPurchases("followup.read_purchases", storedFacts)
+
+    /// As ``readChainPurchases``, for a reader who may not know which customer of Apple's bought what.
+    static let recheckChainPurchases = readingPurchases(
+        "check.chain_purchases", storedFacts.replacing("customer_id", with: "null::text"))
+
+    private static func readingPurchases(_ name: String, _ facts: String) -> Statement<[TakenChain], ChainPurchase> {
+        Statement(
+            name,
+            chainColumns,
+            sql: { rows in
+                """
+                select i.n - 1, g.receipt_id, g.holder, \(isForgotten("g.holder", since: "g.held_since")), g.goods,
+                  g.quantity, g.granted_at, g.is_taken_back, g.is_denied, u.percentage, g.is_imported, t.*
+                from \(rows.rows(as: "i", ordinality: "n"))
+                cross join lateral (
+                  \(transactionsOfChain(facts)) offset 0) t
+                left join lateral (
+                  select g.receipt_id, g.goods, g.quantity, g.granted_at, g.is_imported,
+                    \(person("coalesce(moved.user_id, g.user_id)", of: "i.app")) as holder,
+                    coalesce(moved.decided_at, g.granted_at) as held_since,
+                    p.is_taken_back, p.is_denied
+                  from (\(grantOfTransaction)) g
+                  left join lateral (
+                    select user_id, decided_at from ownerships
+                    where transaction_id = g.transaction_id and app_id = g.app_id and environment = g.environment and move > 0
+                    order by move desc limit 1) moved on true
+                  left join lateral (
+                    select revoked_at is not null as is_taken_back,
+                      revoked_at > coalesce(t.signed_at, '-infinity') and not coalesce((
+                        select reason in ('\(Reason.refunded.rawValue)', '\(Reason.withdrawn.rawValue)') from outcomes
+                        where receipt_id = g.receipt_id and transaction_id = g.transaction_id), false) as is_denied
+                    from provisional_grants
+                    where transaction_id = g.transaction_id and receipt_id = g.receipt_id offset 0) p on true
+                  where g.app_id = i.app and g.environment = i.environment offset 0) g on true
+                left join lateral (
+                  select percentage from consumption_reports
+                  where g.holder is not null and transaction_id = t.transaction_id and app_id = i.app
+                  order by at desc, reported_at desc limit 1) u on true
+                where t.app_id = i.app and t.environment = i.environment
+                order by i.n, t.purchased_at, t.transaction_id
+                """
+            },
+            read: { row throws(PostgresError) in
+                guard let transaction = try row.transaction(from: 11) else { throw row.undecodable(11) }
+                var purchase = ChainFacts.Purchase(transaction: transaction, consumed: try row.optionalInt(9))
+                let holder = try row.optionalText(2)
+                let appID = try row.text(32)
+                if let goods = try row.goods(4) {
+                    let unposted = {
+                        Submission.unpostedID(of: transaction.id, in: transaction.environment, app: appID)
+                    }
+                    purchase.grant = ChainFacts.Grant(
+                        receiptID: try row.optionalUUID(1) ?? unposted(), userID: try row.bool(3) ? nil : holder,
+                        goods: goods, quantity: try row.int(5), grantedAt: try row.date(6),
+                        isTakenBackOnTrust: try row.optionalBool(7) ?? false,
+                        isDenied: try row.optionalBool(8) ?? false, isImported: try row.bool(10))
+                }
+                return ChainPurchase(chain: try row.int(0), purchase: purchase, holder: holder)
+            })
+    }
 
     /// The revocations of the chains' purchases so far, in the order of their ordinals.
     static let readRevocations = Statement<[TakenChain], RevocationEntry>(
@@ -176,8 +253,13 @@ extension Statements {
             """
             select r.transaction_id, r.ordinal, r.kind, r.reason, r.takes_back, r.percentage, r.goods, r.at, r.signed_at
             from \(rows.rows(as: "i"))
-            cross join lateral (select transaction_id from transactions
-              where original_transaction_id = i.original and (select true from revocations limit 1) offset 0) t
+            cross join lateral (
+              select transaction_id from transactions
+              where original_transaction_id = i.original and (select true from revocations limit 1)
+              union
+              select transaction_id from imported_grants
+              where original_transaction_id = i.original and (select true from revocations limit 1)
+                and (select true from imported_grants limit 1) offset 0) t
             cross join lateral (select * from revocations where transaction_id = t.transaction_id offset 0) r
             where r.app_id = i.app and r.environment = i.environment
             order by r.transaction_id, r.ordinal

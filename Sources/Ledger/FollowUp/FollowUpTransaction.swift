@@ -93,6 +93,49 @@ struct FollowedChain: Sendable {
             .values.filter { $0.kind == .revoked }.map(\.transactionID)
     }
 
+    /// What follows for each chain.
+    ///
+    /// - Parameters:
+    ///   - purchases: of all these chains.
+    ///   - entries: the revocations of all these purchases.
+    ///   - policy: by app.
+    static func decide(
+        _ chains: [Statements.TakenChain], _ purchases: [Statements.ChainPurchase], _ entries: [RevocationEntry],
+        by policy: (String) -> SubscriptionPolicy
+    ) -> [FollowedChain] {
+        let revocations = Dictionary(grouping: entries, by: \.transactionID)
+        let byChain = Dictionary(grouping: purchases, by: \.chain)
+        return chains.enumerated().map { index, chain in
+            decide(chain, byChain[index] ?? [], revocations, by: policy(chain.facts.appID))
+        }
+    }
+
+    private static func decide(
+        _ taken: Statements.TakenChain, _ rows: [Statements.ChainPurchase], _ revocations: [String: [RevocationEntry]],
+        by policy: SubscriptionPolicy
+    ) -> FollowedChain {
+        var facts = taken.facts
+        facts.purchases = rows.map { row in
+            var purchase = row.purchase
+            purchase.revocations = revocations[purchase.transaction.id] ?? []
+            return purchase
+        }
+        let previous = facts.purchases.last { $0.transaction.previousOriginalID != nil }?.transaction.previousOriginalID
+        let isNew = previous != nil && !previous.isSameText(as: facts.previousOriginalID)
+        if isNew { facts.previousOriginalID = previous }
+        var followUp = facts.followUp(by: policy)
+        if !taken.marks.isEmpty, facts.hasEnds {
+            let again = facts.now + FollowUpTransaction.lookedAgainAfter
+            followUp.dueAt = followUp.dueAt.map { min($0, again) } ?? again
+        }
+        return FollowedChain(
+            facts: facts, followUp: followUp, marks: taken.marks,
+            holders: Dictionary(
+                rows.compactMap { row in row.holder.map { (row.purchase.transaction.id, $0) } },
+                uniquingKeysWith: { first, _ in first }),
+            newPrevious: isNew ? previous : nil)
+    }
+
     /// Whether receipts that nobody posted may have another answer now.
     var isNews: Bool { !followUp.revocations.isEmpty || !followUp.events.isEmpty }
 }
@@ -106,7 +149,7 @@ struct FollowUpTransaction {
     /// A chain with an end is looked at again so many seconds after its facts were new, longer than a verdict takes. A
     /// verdict on another id of the purchase may be written at this moment by what was known before, and marks no
     /// chain.
-    private static let lookedAgainAfter: TimeInterval = 60
+    fileprivate static let lookedAgainAfter: TimeInterval = 60
 
     private let policies: [String: SubscriptionPolicy]
     private let limit: Int
@@ -151,38 +194,7 @@ struct FollowUpTransaction {
         let purchases = transaction.queue(Statements.readChainPurchases, taken)
         let entries = transaction.queue(Statements.readRevocations, taken)
         try transaction.exchange()
-        var revocations: [String: [RevocationEntry]] = [:]
-        for entry in entries.rows { revocations[entry.transactionID, default: []].append(entry) }
-        let byChain = Dictionary(grouping: purchases.rows, by: \.chain)
-        return taken.enumerated().map { index, chain in
-            let rows = byChain[index] ?? []
-            return decide(chain, rows, revocations)
-        }
-    }
-
-    private func decide(
-        _ taken: Statements.TakenChain, _ rows: [Statements.ChainPurchase], _ revocations: [String: [RevocationEntry]]
-    ) -> FollowedChain {
-        var facts = taken.facts
-        facts.purchases = rows.map { row in
-            var purchase = row.purchase
-            purchase.revocations = revocations[purchase.transaction.id] ?? []
-            return purchase
-        }
-        let previous = facts.purchases.last { $0.transaction.previousOriginalID != nil }?.transaction.previousOriginalID
-        let isNew = previous != nil && !previous.isSameText(as: facts.previousOriginalID)
-        if isNew { facts.previousOriginalID = previous }
-        var followUp = facts.followUp(by: policies[facts.appID] ?? SubscriptionPolicy())
-        if !taken.marks.isEmpty, facts.hasEnds {
-            let again = facts.now + Self.lookedAgainAfter
-            followUp.dueAt = followUp.dueAt.map { min($0, again) } ?? again
-        }
-        return FollowedChain(
-            facts: facts, followUp: followUp, marks: taken.marks,
-            holders: Dictionary(
-                rows.compactMap { row in row.holder.map { (row.purchase.transaction.id, $0) } },
-                uniquingKeysWith: { first, _ in first }),
-            newPrevious: isNew ? previous : nil)
+        return FollowedChain.decide(taken, purchases.rows, entries.rows) { policies[$0] ?? SubscriptionPolicy() }
     }
 
     // MARK: Receipts

@@ -84,8 +84,8 @@ extension Statements {
         })
 
     /// Opens the outcomes of locked receipts again, and has the receipts judged again from their payload, one after the
-    /// other in this order, a second apart: of two posters the earlier one is judged first. A receipt without its
-    /// payload stays as it is.
+    /// other in this order, a second apart: of two posters the earlier one is judged first. A posted receipt without its
+    /// payload stays as it is. A transaction that nobody posted is judged by its stored facts where its payload is gone.
     static let reopenRefunded = Statement<[ReceiptOfChain], WokenReceipt>(
         "followup.reopen_refunded",
         [.uuid("receipt") { $0.receiptID }, .text("transaction") { $0.opens }],
@@ -101,7 +101,8 @@ extension Statements {
                 due_at = now() + make_interval(secs => asked.place - 1),
                 attempt = r.attempt + 1  -- a slow worker's verdict from before is stale
               from asked
-              where r.id = asked.receipt and (r.kind = 'identifier' or r.id in (select id from kept))
+              where r.id = asked.receipt and (r.kind = 'identifier' or r.id in (select id from kept)
+                or r.source <> 'post' and r.kind = '\(Proof.Kind.signedTransaction.rawValue)')
               returning r.id, r.attempt, r.lane, asked.place),
             opened as (
               update outcomes o set state = 'open', reason = null, reasons = null, granted_as = null

@@ -107,7 +107,11 @@ extension Statements {
                     and environment = i.environment offset 0) t
                 cross join lateral (
                   select from grants where transaction_id = t.transaction_id
-                  union all select from imported_grants where transaction_id = t.transaction_id limit 1) g
+                  union all select from imported_grants where transaction_id = t.transaction_id
+                  -- Imported under an id that Apple has not named here.
+                  union all select from imported_grants m
+                  where (select true from imported_grants limit 1) and m.original_transaction_id = i.original
+                    and (select true from transactions where transaction_id = m.transaction_id) is null limit 1) g
               where t.revoked_at < i.purchased_at) q
             left join lateral (
               select g.purchase_key from (

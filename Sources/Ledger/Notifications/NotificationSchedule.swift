@@ -183,6 +183,35 @@ extension Statements {
         bind: { [.text($0.appID), .text($0.type), .int($0.limit)] },
         read: { row throws(PostgresError) in try row.uuid(0) })
 
+    package struct ConfiguredApps: Sendable {
+        package var ids: [String]
+        package var bundleIDs: [String]
+        package var limit: Int
+
+        package init(ids: [String], bundleIDs: [String], limit: Int) {
+            self.ids = ids
+            self.bundleIDs = bundleIDs
+            self.limit = limit
+        }
+    }
+
+    /// Makes notifications due that are held because no app had their bundle id, and whose app is configured now; also
+    /// those whose row names neither an app nor a bundle id, because their payload may name one. Returns the ids.
+    package static let wakeNotifications = Statement<ConfiguredApps, UUID>(
+        "notifications.wake",
+        """
+        with candidate as (
+          select id from notifications
+          where due_at > now() and state = 'held' and reason = '\(Reason.appUnknown.rawValue)'
+            and (app_id = any($1::text[]) or app_id is null and (bundle_id is null or bundle_id = any($2::text[])))
+          order by due_at limit $3 for no key update skip locked)
+        update notifications n set attempt = n.attempt + 1, rescues = 0, due_at = now()
+        from candidate c where n.id = c.id
+        returning n.id
+        """,
+        bind: { [.texts($0.ids), .texts($0.bundleIDs), .int($0.limit)] },
+        read: { row throws(PostgresError) in try row.uuid(0) })
+
     package struct HeldNotifications: Sendable, Equatable {
         package let appID: String?
         package let type: String

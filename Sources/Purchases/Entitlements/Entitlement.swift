@@ -31,6 +31,10 @@ package struct Entitlement: Sendable, Equatable {
     package var isShared: Bool
     /// Of a subscription: whether Apple charges the next period. Nil: Apple has not said it.
     package var willRenew: Bool?
+    /// Of a subscription with a commitment: when the commitment ends, as far as a source has named it.
+    package var commitmentUntil: Date?
+    /// Of a subscription with a commitment: whether another one follows, where Apple says it.
+    package var commitmentRenews: Bool?
     /// Of a subscription: the product of the next period, where Apple says it.
     package var nextProductID: String?
     /// In the order of their purchase.

@@ -110,9 +110,12 @@ extension Entitlement {
         // A word of Apple's from before the newest period was charged is about another period.
         let newest = chain.purchases.lazy.map(\.transaction).filter(\.isPeriod).max { $0.purchasedAt < $1.purchasedAt }
         if let renewal = chain.renewal, renewal.signedAt >= newest?.chargedAt ?? .distantPast {
-            willRenew = renewal.renewsAutomatically
+            willRenew = renewal.charges(
+                after: newest?.expiresAt ?? .distantPast, commitmentEnd: newest?.commitmentEnd)
+            commitmentRenews = renewal.commitment?.renewsAutomatically
             nextProductID = renewal.nextProductID
         }
+        commitmentUntil = newest?.commitmentEnd
     }
 
     /// Of purchases of one product that is no subscription: active while one of them stands, and until their end if

@@ -22,6 +22,7 @@ package struct ChainFacts: Sendable, Equatable {
     }
 
     package struct Grant: Sendable, Equatable {
+        /// Of an imported purchase the id that its receipt would have if nobody posted it.
         package var receiptID: UUID
         /// The user who holds the purchase now, after moves and merges. Nil: the user was erased.
         package var userID: String?
@@ -32,10 +33,12 @@ package struct ChainFacts: Sendable, Equatable {
         package var isTakenBackOnTrust: Bool
         /// Whether it was taken back because Apple refused its receipt, and Apple has signed nothing about it since.
         package var isDenied: Bool
+        /// Whether the former system gave it. Its goods are not known here, and `grantedAt` is the time of the import.
+        package var isImported: Bool
 
         package init(
             receiptID: UUID, userID: String?, goods: [AppPolicy.Goods], quantity: Int = 1, grantedAt: Date,
-            isTakenBackOnTrust: Bool = false, isDenied: Bool = false
+            isTakenBackOnTrust: Bool = false, isDenied: Bool = false, isImported: Bool = false
         ) {
             self.receiptID = receiptID
             self.userID = userID
@@ -44,6 +47,7 @@ package struct ChainFacts: Sendable, Equatable {
             self.grantedAt = grantedAt
             self.isTakenBackOnTrust = isTakenBackOnTrust
             self.isDenied = isDenied
+            self.isImported = isImported
         }
     }
 
@@ -191,6 +195,10 @@ package struct ToldState: Sendable, Equatable, Codable {
     /// Apple's type and id of the offer that the next period is to have.
     package var nextOfferType: Int?
     package var nextOfferIdentifier: String?
+    /// The end of the commitment that the period belongs to.
+    package var commitmentUntil: Date?
+    /// Whether another commitment follows this one, where Apple says it.
+    package var commitmentRenews: Bool?
 
     package init(
         state: SubscriptionState, transactionID: String, productID: String, accessUntil: Date, isEntitled: Bool,

@@ -8,6 +8,7 @@ extension ChainFacts {
     /// - Every granted purchase gets the entries that make up the difference to Apple's present facts.
     /// - The subscription's state is compared with the told state. One look tells the present state and no state
     ///   between.
+    /// - Of a chain whose periods the former system gave, it is told what is new since the import.
     /// - While nobody is known to have the chain, nothing is told of its state. Where Apple denied what somebody had,
     ///   the user is told that nothing may be used any more.
     package func followUp(by policy: SubscriptionPolicy) -> FollowUp {
@@ -40,7 +41,8 @@ extension ChainFacts {
             }
         }
         let news = ToldState(status, rules, renewal, owner: owner.userID)
-        var events = SubscriptionEvents(self, rules, owner: owner, told: told, news: news)
+        let former = told ?? rules.toldByFormerSystem(to: owner.userID)
+        var events = SubscriptionEvents(self, rules, owner: owner, told: former, news: news)
         events.tell()
         result.events += events.written
         (result.told, result.steps) = (news, events.steps)
@@ -74,6 +76,20 @@ extension ChainFacts {
     }
 }
 
+extension SubscriptionRules {
+    /// The state that the former system has told of the newest period that it gave: as the period was when it was
+    /// imported. Nil: it gave none.
+    fileprivate func toldByFormerSystem(to userID: String) -> ToldState? {
+        let given = periods.last { $0.purchase.granted?.grant?.isImported == true }
+        guard let given, let grant = given.purchase.granted?.grant else { return nil }
+        let until = given.purchase.facts.expiresAt ?? given.start
+        return ToldState(
+            state: until > grant.grantedAt ? .active : .expired, transactionID: given.purchase.id,
+            productID: given.purchase.facts.productID, accessUntil: until, isEntitled: until > grant.grantedAt,
+            userID: grant.userID ?? userID)
+    }
+}
+
 extension ToldState {
     fileprivate init(
         _ status: SubscriptionStatus, _ rules: SubscriptionRules, _ renewal: Renewal?, owner userID: String
@@ -81,7 +97,10 @@ extension ToldState {
         self.init(
             state: status.state, transactionID: status.transactionID, productID: status.productID,
             accessUntil: status.accessUntil, isEntitled: status.isEntitled, userID: userID,
-            renewsAutomatically: renewal?.renewsAutomatically, priceConsent: renewal?.priceConsent)
+            renewsAutomatically: renewal?.charges(after: rules.newest.until, commitmentEnd: rules.commitmentEnd),
+            priceConsent: renewal?.priceConsent)
+        commitmentUntil = rules.commitmentEnd
+        commitmentRenews = renewal?.commitment?.renewsAutomatically
         let present = rules.periods.last { $0.purchase.id.isSameText(as: status.transactionID) }?.purchase.seats ?? 1
         seats = present > 1 ? present : nil
         nextSeats = renewal?.quantity.flatMap { $0 == present ? nil : $0 }

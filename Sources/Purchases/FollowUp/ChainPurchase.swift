@@ -84,6 +84,14 @@ extension Transaction {
     /// `additionalTransactionReason`, which each of them has.
     fileprivate var addsSeats: Bool { fact("additionalTransactionReason") == .string("SEAT_ADDITION") }
 
+    /// The end of the commitment that its period belongs to. Nil: there is no commitment.
+    var commitmentEnd: Date? {
+        guard case .number(let text)? = fact("commitmentExpiresDate"), let milliseconds = Double(text) else {
+            return nil
+        }
+        return Date(timeIntervalSince1970: milliseconds / 1000)
+    }
+
     /// Seats of it that Apple refunded without ending it.
     fileprivate var revokedSeats: Int {
         if case .number(let text)? = fact("revokedSeatQuantity") { Int(text) ?? 0 } else { 0 }

@@ -67,6 +67,28 @@ struct TakenBack: Equatable {
     }
 }
 
+extension RevocationEntry {
+    /// What an entry does to the bonuses that its purchase brought. Their goods are goods of the grant, and go and come
+    /// with the grant's other goods.
+    ///
+    /// | the entry | the bonuses |
+    /// | the whole purchase is taken back, with its goods | free: the user may have each again with another purchase |
+    /// | the purchase is given back, all or in part | the user's again, but for those that the user has got again |
+    /// | a part of the price went back | as before |
+    /// | an upgrade, or sharing that ended | as before: the goods stay |
+    package enum BonusEffect: Sendable, Equatable {
+        case freed, held, none
+    }
+
+    /// The database does it, by a trigger (0026_followup_gaps.sql).
+    package var bonusEffect: BonusEffect {
+        switch kind {
+        case .revoked: takesBack && percentage >= Revocation.whole ? .freed : .none
+        case .reinstated: .held
+        }
+    }
+}
+
 extension Transaction {
     /// Whether another customer shares the purchase, and Apple gave that customer's money back.
     fileprivate var isRefundOfItsBuyer: Bool {
@@ -158,6 +180,13 @@ extension ChainPurchase {
             .init("goods", .goods(entry.goods)),
         ]
         if let consumed = granted.consumed { body.append(.init("consumed", .integer(consumed))) }
+        // The goods are empty because the former system knows them, and not because there are none.
+        if grant.isImported { body.append(.init("imported", .bool(true))) }
+        let bonuses = grant.goods.compactMap(\.bonus)
+        if entry.bonusEffect == .freed, !bonuses.isEmpty {
+            let names = Set(bonuses).sorted().map { JSONValue.string($0) }
+            body.append(.init("freedBonuses", .array(names)))
+        }
         body += [
             .init("productId", .string(transaction.productID)),
             .init("environment", .string(transaction.environment)),

@@ -51,16 +51,21 @@ struct SubscriptionEvents {
         }
     }
 
-    /// Whether a told fact beside the state is different now: the product, its end, the seats, or the terms of the next
-    /// period. A fact that becomes known for the first time is a change only if it is not the usual one.
+    /// Whether a told fact beside the state is different now: the product, its end, the seats, the commitment, or the
+    /// terms of the next period. A fact that becomes known for the first time is a change only if it is not the usual
+    /// one.
     private var isChanged: Bool {
         guard let told else { return false }
         let isOfSamePeriod = told.transactionID.isSameText(as: news.transactionID)
         if !told.productID.isSameText(as: news.productID) { return true }
         if let renews = news.renewsAutomatically, renews != told.renewsAutomatically ?? true { return true }
+        if let renews = news.commitmentRenews, renews != told.commitmentRenews ?? true { return true }
         // A new period has the terms that the former period named for it.
         guard isOfSamePeriod else {
             return news.nextProductID != nil || news.nextSeats != nil || news.seats != told.seats
+        }
+        if let until = news.commitmentUntil, let former = told.commitmentUntil, !until.isSameMoment(as: former) {
+            return true
         }
         return !told.nextProductID.isSameText(as: news.nextProductID) || told.nextSeats != news.nextSeats
             || told.seats != news.seats
@@ -114,6 +119,7 @@ struct SubscriptionEvents {
         var body = state + identity + until + [.init("entitled", .bool(news.isEntitled))]
         if let reason { body.append(.init("reason", .string(reason))) }
         if let renews = news.renewsAutomatically { body.append(.init("renews", .bool(renews))) }
+        if let commitment { body.append(.init("commitment", commitment)) }
         if let next = news.nextProductID { body.append(.init("nextProductId", .string(next))) }
         if let seats = news.seats { body.append(.init("seats", .integer(seats))) }
         if let seats = news.nextSeats { body.append(.init("nextSeats", .integer(seats))) }
@@ -123,6 +129,13 @@ struct SubscriptionEvents {
         }
         if terms, let facts = period?.purchase.facts { body += PurchaseTerms(facts).members }
         return body
+    }
+
+    /// Of a period within a commitment: when the commitment ends, and whether another one follows.
+    private var commitment: JSONValue? {
+        let until = news.commitmentUntil.map { [JSONValue.Member("until", .string($0.rfc3339))] } ?? []
+        let renews = news.commitmentRenews.map { [JSONValue.Member("renews", .bool($0))] } ?? []
+        return until.isEmpty && renews.isEmpty ? nil : .object(until + renews)
     }
 
     /// The reason why the subscription is over. Nil: it is not over.
@@ -144,6 +157,7 @@ struct SubscriptionEvents {
         case 3: return "price_not_accepted"
         case 4: return "product_unavailable"
         case nil where rules?.renewal?.renewsAutomatically == false: return "cancelled"
+        case nil where rules?.renewal?.commitment?.renewsAutomatically == false: return "cancelled"
         default: return "other"
         }
     }

@@ -30,6 +30,8 @@ extension SubscriptionStatus {
     package static let believedAfter: TimeInterval = 5 * 60
     /// How long Apple tries to charge at most after a period's end, in seconds: 60 days (AppleFacts, section 7).
     package static let retriedWithin: TimeInterval = 60 * 86_400
+    /// The same within a commitment: 90 days. Apple gives no grace there.
+    package static let retriedWithinCommitment: TimeInterval = 90 * 86_400
 
     /// Whether nothing but the clock says that the subscription is over. True from the end on, also while the end is
     /// not believed yet.
@@ -57,6 +59,13 @@ struct SubscriptionRules {
     let policy: SubscriptionPolicy
 
     var newest: Period { periods[periods.count - 1] }
+    /// The end of the commitment that the newest period belongs to. Nil: there is none, or no source has named it.
+    var commitmentEnd: Date? { newest.purchase.facts.commitmentEnd }
+    /// How long after the newest period's end Apple tries to charge at most, in seconds.
+    private var retriedWithin: TimeInterval {
+        let isCommitted = renewal?.commitment != nil || commitmentEnd != nil
+        return isCommitted ? SubscriptionStatus.retriedWithinCommitment : SubscriptionStatus.retriedWithin
+    }
     /// The grant of the newest period that was granted, without those that Apple denied.
     var newestGrant: ChainFacts.Grant? { periods.compactMap { $0.purchase.granted?.grant }.last { !$0.isDenied } }
 
@@ -106,10 +115,10 @@ struct SubscriptionRules {
                 return status(
                     .inGrace, of: newest, until: isEntitled ? renewal.graceUntil ?? end : end, isEntitled: isEntitled)
             }
-            if renewal.isInBillingRetry, now < end + SubscriptionStatus.retriedWithin {
+            if renewal.isInBillingRetry, now < end + retriedWithin {
                 let isEntitled = policy.retryEntitles
                 return status(
-                    .inRetry, of: newest, until: isEntitled ? end + SubscriptionStatus.retriedWithin : end,
+                    .inRetry, of: newest, until: isEntitled ? end + retriedWithin : end,
                     isEntitled: isEntitled)
             }
         }
@@ -142,7 +151,7 @@ struct SubscriptionRules {
         let end = newest.until
         let moments =
             periods.flatMap { [$0.start, $0.until] }
-            + [end + SubscriptionStatus.believedAfter, end + SubscriptionStatus.retriedWithin, graceEnd].compactMap(
+            + [end + SubscriptionStatus.believedAfter, end + retriedWithin, graceEnd].compactMap(
                 \.self)
         return moments.filter { $0 > now }.sorted().first {
             let later = status(at: $0)

@@ -15,7 +15,8 @@ struct NotificationProcessor: Sendable {
     /// The wait of a held notification. A command has it judged again sooner.
     private static let heldFor: Duration = .seconds(7 * 86_400)
     /// A notification of an app that is not known here ends at the first look after this time, so that retention
-    /// empties its payload: the app may be a stranger's.
+    /// empties its payload: the app may be a stranger's. Where an app was known when the notification came, a look
+    /// before must have missed the app too: an app that is missing for a moment loses nothing.
     private static let unknownAppFor: Duration = .seconds(30 * 86_400)
 
     private let ledger: Ledger
@@ -74,7 +75,8 @@ struct NotificationProcessor: Sendable {
             let app = apps[appID]
         else {
             let age = Duration.seconds(stored.readAt.timeIntervalSince(stored.receivedAt))
-            let isOver = stored.appID == nil && age >= Self.unknownAppFor * ledger.schedule.scale
+            let isMissing = stored.state == .held && stored.reason == Reason.appUnknown.rawValue
+            let isOver = (stored.appID == nil || isMissing) && age >= Self.unknownAppFor * ledger.schedule.scale
             return isOver ? .ended(reason: .appUnknown) : .held(.appUnknown)
         }
         return try await ledger.patiently { () throws(LedgerError) in

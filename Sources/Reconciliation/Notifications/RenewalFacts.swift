@@ -16,7 +16,10 @@ extension Renewal {
             expirationIntent: signed.expirationIntent, isInBillingRetry: signed.isInBillingRetryPeriod ?? false,
             graceUntil: signed.gracePeriodExpiresDate, renewsAt: signed.renewalDate,
             priceConsent: signed.priceIncreaseStatus.flatMap(PriceConsent.init(status:)),
-            offerType: signed.offerType, offerIdentifier: signed.offerIdentifier, quantity: signed.renewalQuantity)
+            offerType: signed.offerType, offerIdentifier: signed.offerIdentifier, quantity: signed.renewalQuantity,
+            commitment: signed.commitment.map {
+                Commitment(renewsAutomatically: $0.autoRenewStatus.map { $0 == 1 }, renewsAt: $0.renewalDate)
+            })
     }
 }
 

@@ -28,7 +28,7 @@ extension Transaction {
                 price: signed.price, currency: signed.currency, storefront: signed.storefront,
                 reason: signed.transactionReason, offerType: signed.offerType, offerID: signed.offerIdentifier,
                 offerDiscountType: signed.offerDiscountType, offerPeriod: signed.offerPeriod,
-                billingPlan: signed.billingPlanType, isUpgraded: signed.isUpgraded,
+                billingPlan: signed.billingPlanType, commitment: signed.commitment, isUpgraded: signed.isUpgraded,
                 revocationReason: signed.revocationReason, revocationType: signed.revocationType,
                 revocationPercentage: signed.revocationPercentage,
                 previousOriginalID: signed.previousOriginalTransactionId,
@@ -91,6 +91,7 @@ private struct Facts {
     var offerDiscountType: String?
     var offerPeriod: String?
     var billingPlan: String?
+    var commitment: SignedTransaction.Commitment?
     var isUpgraded: Bool?
     var revocationReason: Int?
     var revocationType: String?
@@ -115,6 +116,12 @@ private struct Facts {
             ("offerType", offerType.map(JSONValue.integer)), ("offerIdentifier", offerID.map(JSONValue.string)),
             ("offerDiscountType", offerDiscountType.map(JSONValue.string)),
             ("offerPeriod", offerPeriod.map(JSONValue.string)), ("billingPlanType", billingPlan.map(JSONValue.string)),
+            ("billingPeriodNumber", (commitment?.billingPeriodNumber).map(JSONValue.integer)),
+            ("totalBillingPeriods", (commitment?.totalBillingPeriods).map(JSONValue.integer)),
+            (
+                "commitmentExpiresDate",
+                (commitment?.expiresDate).map { .integer(Int(($0.timeIntervalSince1970 * 1000).rounded())) }
+            ),
             ("isUpgraded", isUpgraded.map(JSONValue.bool)),
             ("revocationReason", revocationReason.map(JSONValue.integer)),
             ("revocationType", revocationType.map(JSONValue.string)),

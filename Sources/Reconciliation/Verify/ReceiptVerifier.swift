@@ -55,8 +55,8 @@ package struct ReceiptVerifier: Sendable {
     }
 
     package func examine(_ receipt: StoredReceipt, for app: AppServices) async -> Examination {
-        guard receipt.hasPayload else { return .finding(.receipt(.held(.review))) }
         do throws(AppleRefusal) {
+            guard receipt.hasPayload else { return try await examineWithoutPayload(receipt, for: app) }
             switch receipt.proof {
             case .signedTransaction(let jws): return try await examineSigned(jws, of: receipt, for: app)
             case .receipt(let base64): return try await examineLegacy(base64, of: receipt, for: app)
@@ -65,6 +65,17 @@ package struct ReceiptVerifier: Sendable {
         } catch {
             return examination(of: error)
         }
+    }
+
+    /// Judges a receipt whose payload retention has emptied: a transaction that nobody posted by Apple's facts, which
+    /// were verified when they were stored. Any other receipt waits for a person.
+    private func examineWithoutPayload(
+        _ receipt: StoredReceipt, for app: AppServices
+    ) async throws(AppleRefusal) -> Examination {
+        guard receipt.source != .post, receipt.proof.kind == .signedTransaction, let id = receipt.transactionID,
+            let stored = try await query(Statements.storedTransaction, (appID: receipt.appID, id: id)).first
+        else { return .finding(.receipt(.held(.review))) }
+        return try await decide([stored], of: receipt, for: app)
     }
 
     func claim(_ receipt: StoredReceipt) -> Claim {

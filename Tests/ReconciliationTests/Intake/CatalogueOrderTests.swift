@@ -253,6 +253,29 @@ import Testing
         }
     }
 
+    @Test("the list says group and level of a subscription, and how long a non-renewing purchase lasts")
+    func terms() async throws {
+        try await Self.withIntake { intake in
+            _ = try await Self.apply(
+                """
+                [{id: gold, type: autoRenewable, group: pass, level: 1, goods: []}, {id: plain, type: autoRenewable, goods: []},
+                {id: season, type: nonRenewing, duration: P90D, goods: []}]
+                """, intake)
+            let answer = try await intake.get("/v1/products")
+            guard case .array(let products)? = answer["products"] else {
+                Issue.record("\(answer.text)")
+                return
+            }
+            let terms = products.reduce(into: [String: [JSONValue?]]()) { terms, product in
+                guard case .string(let id)? = product["productId"] else { return }
+                terms[id] = [product["group"], product["level"], product["duration"]]
+            }
+            #expect(terms["gold"] == [.string("pass"), .integer(1), nil])
+            #expect(terms["plain"] == [nil, nil, nil])
+            #expect(terms["season"] == [nil, nil, .string("P90D")])
+        }
+    }
+
     @Test("applying is audited, one at a time, and refuses to take back what was promised")
     func applying() async throws {
         try await LedgerLab.with { lab in

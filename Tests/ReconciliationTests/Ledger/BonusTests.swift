@@ -328,6 +328,41 @@ import Testing
         }
     }
 
+    @Test("B6: a bonus that a whole refund took back is its user's to have again, until Apple gives the purchase back")
+    func refunded() async throws {
+        try await LedgerLab.with { lab in
+            func hear(_ transaction: Transaction) async throws {
+                try await lab.hear(transaction)
+                try await lab.followUp()
+            }
+            func freed() async throws -> [String] {
+                try await lab.texts("select transaction_id from v_bonuses where freed_at is not null order by 1")
+            }
+            try await lab.settle(try await lab.post(), Self.entry("t1"))
+            try await lab.settle(try await lab.post("u2"), Self.entry("t3", to: "u2"))
+            let (first, second) = (Self.entry("t1").transaction, Self.entry("t3", to: "u2").transaction)
+            try await hear(first.refunded(60, percentage: 50_000))
+            #expect(try await freed() == [], "the rest of the purchase is the user's")
+            try await hear(first.refunded(70))
+            try await hear(second.refunded(70))
+            #expect(try await freed() == ["t1", "t3"])
+            #expect(
+                try await lab.texts(
+                    "select coalesce(body ->> 'freedBonuses', '') from events where type = 'purchase.revoked'"
+                )
+                .filter { $0 == #"["first"]"# }.count == 2)
+            try await lab.settle(try await lab.post(), Self.entry("t2", later: 60))
+            try await hear(first.signed(90))
+            try await hear(second.signed(90))
+            #expect(try await freed() == ["t1"], "u1 has the bonus by t2, and u2 has it by t3 again")
+            try await lab.settle(try await lab.post("u2"), Self.entry("t4", to: "u2", later: 60))
+            #expect(
+                try await Self.goods(lab) == [
+                    "t1: 60 coin, 5 gem first", "t2: 60 coin, 5 gem first", "t3: 60 coin, 5 gem first", "t4: 60 coin",
+                ])
+        }
+    }
+
     @Test("two guests who are one person by now are erased together, though each had the same bonus")
     func erasedGuests() async throws {
         try await LedgerLab.with { lab in

@@ -75,7 +75,10 @@ import Testing
             ),
             (
                 "grants_of_chains", Statements.grantsOfChains.sql, [app, environment, original, time, time, no],
-                ["transactions_chain", "transactions_periods", "grants_pkey", "imported_grants_pkey"]
+                [
+                    "transactions_chain", "transactions_periods", "transactions_pkey", "grants_pkey",
+                    "imported_grants_pkey", "imported_grants_chain",
+                ]
             ),
             (
                 "taken_back", Statements.takenBackUnderAnotherID.sql,

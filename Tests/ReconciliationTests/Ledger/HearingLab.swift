@@ -140,5 +140,13 @@ extension RightsTests {
                 try transaction.exchange()
             }
         }
+        try await act(.support, lab) { database in
+            #expect(try await FollowUpCheck.run(database, span: .all).violation == nil)
+            try await database.transact("test.check_chains", isSnapshot: true) { transaction throws(PostgresError) in
+                transaction.queue(Statements.recheckChainPurchases, [])
+                transaction.queue(Statements.readRevocations, [])
+                try transaction.commit()
+            }
+        }
     }
 }

@@ -50,6 +50,10 @@ extension RightsTests {
             #expect(try await database.run(Statements.strikeNotification, strike) == [1])
             #expect(
                 try await database.run(
+                    Statements.wakeNotifications, .init(ids: ["game"], bundleIDs: ["com.example.game"], limit: 10))
+                    == [])
+            #expect(
+                try await database.run(
                     Statements.postponeNotification, .init(stored, by: .zero, for: .clockAhead)) == [id])
             #expect(
                 try await database.run(

@@ -261,6 +261,7 @@ extension RightsTests {
                         Statements.chainFacts, (walk: walk, originalID: page.transactions[0].originalID)
                     )
                     .map(\.id) == ["t9"])
+                try await database.run(Statements.storedTransaction, (appID: "game", id: "t9"))
                 try await database.run(
                     Statements.knownPurchases,
                     .init(receiptID: id, appID: "game", transactions: page.transactions))

@@ -33,5 +33,23 @@ import Testing
         #expect(facts["revokedSeatQuantity"] == .integer(2))
     }
 
+    @Test func `a commitment is kept, of the period and of the renewal`() throws {
+        let facts = try facts(
+            #","commitmentInfo":{"billingPeriodNumber":3,"totalBillingPeriods":12,"commitmentExpiresDate":1800000000000}"#
+        )
+        #expect(facts["billingPeriodNumber"] == .integer(3) && facts["totalBillingPeriods"] == .integer(12))
+        #expect(facts["commitmentExpiresDate"] == .integer(1_800_000_000_000))
+        let text =
+            #"{"originalTransactionId":"1","autoRenewStatus":1,"signedDate":1779999000000,"environment":"Production","#
+            + #""commitmentInfo":{"commitmentAutoRenewStatus":0,"commitmentRenewalDate":1800000000000}}"#
+        let payload = try #require(try JSON(parsing: Array(text.utf8)).object)
+        let renewal = try #require(Renewal(try SignedRenewalInfo(payload), from: nil))
+        #expect(renewal.renewsAutomatically == true)
+        #expect(
+            renewal.commitment
+                == Renewal.Commitment(
+                    renewsAutomatically: false, renewsAt: Date(timeIntervalSince1970: 1_800_000_000)))
+    }
+
     @Test func `what is not there stays out`() throws { #expect(try facts("") == .object([])) }
 }

@@ -186,22 +186,65 @@ import Testing
         }
     }
 
-    @Test("what is of an unknown app ends after thirty days; what is of an app that was configured once is held")
+    @Test("what is of an unknown app ends after thirty days; of an app that was configured once at the second look")
     func unknownAppEnds() async throws {
         try await VerifyLab.with { lab in
             let processor = try await Self.processor(lab, try lab.configuration())
-            for (app, days, standing) in [
-                (nil, 29, "held app_unknown 0"), (nil, 31, "ended app_unknown 0"), ("gone", 31, "held app_unknown 0"),
-            ] as [(String?, Int, String)] {
+            for (app, days, before, standing) in [
+                (nil, 29, "app_unknown", "held app_unknown 0"), (nil, 31, "app_unknown", "ended app_unknown 0"),
+                ("gone", 31, "type_unknown", "held app_unknown 0"), ("gone", 29, "app_unknown", "held app_unknown 0"),
+                ("gone", 31, "app_unknown", "ended app_unknown 0"),
+            ] as [(String?, Int, String, String)] {
                 let id = try await lab.lab.notify("TEST", app: app)
                 try await lab.lab.run(
                     """
                     update notifications set bundle_id = 'com.stranger', received_at = now() - interval '\(days) days',
-                      state = 'held', reason = 'app_unknown' where id = '\(id)'
+                      state = 'held', reason = '\(before)' where id = '\(id)'
                     """)
                 #expect(await processor.settle(Pointer(notificationID: id, attempt: 0), redelivered: false) == .done)
                 #expect(try await Self.standing(id, lab) == standing, "\(days)")
             }
+        }
+    }
+
+    @Test("what no app had the bundle id of is judged once a process that judges has the app in its configuration")
+    func appComes() async throws {
+        try await VerifyLab.with { lab in
+            let sale = try await lab.sell()
+            let stranger = try await Self.processor(lab, try lab.configuration(bundleID: "com.other"))
+            let payload = try lab.store.hold(Self.request("ONE_TIME_CHARGE", about: sale)).signedPayload
+            func store(bundleID: String?, reason: String = "app_unknown") async throws -> UUID {
+                let id = try await lab.lab.notify("ONE_TIME_CHARGE", app: nil, payload: payload)
+                try await lab.lab.run(
+                    """
+                    update notifications set bundle_id = \(bundleID.map { "'\($0)'" } ?? "null"), state = 'held',
+                      reason = '\(reason)', due_at = now() + interval '7 days' where id = '\(id)'
+                    """)
+                return id
+            }
+            let ours = try await store(bundleID: VerifyLab.bundleID)
+            let nameless = try await store(bundleID: nil)
+            let theirs = try await store(bundleID: "com.stranger")
+            let newer = try await store(bundleID: VerifyLab.bundleID, reason: "type_unknown")
+            #expect(await stranger.settle(Pointer(notificationID: ours, attempt: 0), redelivered: false) == .done)
+            #expect(try await Self.standing(ours, lab) == "held app_unknown 0")
+            func due() async throws -> Set<UUID> {
+                Set(
+                    try await lab.lab.texts("select id::text from notifications where due_at <= now()").compactMap {
+                        UUID(uuidString: $0)
+                    })
+            }
+            // A process that judges nothing wakes nothing.
+            try await AppDirectory(http: lab.http, judges: false)
+                .update(try lab.configuration(), ledger: lab.lab.ledger)
+            #expect(try await due() == [])
+            let processor = try await Self.processor(lab, try lab.configuration())
+            #expect(try await due() == [ours, nameless])
+            #expect(try await Self.standing(theirs, lab) == "held app_unknown 0")
+            #expect(try await Self.standing(newer, lab) == "held type_unknown 0")
+            #expect(await processor.settle(Pointer(notificationID: ours, attempt: 1), redelivered: false) == .done)
+            #expect(try await Self.standing(ours, lab) == "ended 1")
+            #expect(try await lab.lab.number("select count(*) from receipts where lane = 'unposted'") == 1)
         }
     }
 

@@ -152,7 +152,9 @@ import Testing
 
     // MARK: Bare ids
 
-    @Test("note 5: a bare id is no possession and costs no call; from a key with the scope claim, Apple answers it")
+    @Test(
+        "note 5, S3-60: a bare id is no possession and costs no call; from a key with the scope claim, Apple answers it"
+    )
     func bareID() async throws {
         try await VerifyLab.with { lab in
             let sale = try await lab.sell()
@@ -167,6 +169,20 @@ import Testing
             let vouched = lab.row(.identifier, transactionID: id, isVouched: true)
             #expect(Seen(await lab.receiptVerifier().examine(vouched, for: app)) == .entries([id: .coins]))
             #expect(lab.store.calls().count == 1)
+            // StoreKit 2 names the purchase by two ids: each alone, both, and a wrong one beside the right one.
+            let later = try await lab.sell { $0.originalTransactionId = id }.purchase.transactionId
+            for (named, original, found) in [
+                (nil, id, id), (later, nil, later), (later, id, later), (later, "888888888888888", later),
+            ] as [(String?, String?, String)] {
+                let row = lab.row(
+                    .identifier, transactionID: named, originalTransactionID: original, isVouched: true)
+                let seen = Seen(await lab.receiptVerifier().examine(row, for: app))
+                guard case .entries(let entries) = seen else {
+                    Issue.record("\(named ?? "-") \(original ?? "-"): \(seen)")
+                    continue
+                }
+                #expect(Array(entries.keys) == [found])
+            }
             try lab.store.refund(id)
             #expect(
                 Seen(await lab.receiptVerifier().examine(vouched, for: app)) == .entries([id: .rejected(.refunded)]))

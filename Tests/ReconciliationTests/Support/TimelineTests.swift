@@ -280,7 +280,7 @@ import Testing
         }
     }
 
-    @Test("B14: an order: what it promised, to what it was bound, who named it; a purchase that nobody posted")
+    @Test("B14, S3-56: an order: what it promised, to what it was bound, who named it; a purchase that nobody posted")
     func orders() async throws {
         try await LedgerLab.with { lab in
             let explainer = Explainer(database: lab.database, keys: nil)

@@ -24,6 +24,13 @@ package struct Invariant: Sendable {
 
         /// Two days, so that a check which runs each day at about the same time judges every row.
         package static let recent = Span.last(.seconds(2 * 86_400))
+
+        var inSeconds: Double {
+            switch self {
+            case .last(let duration): duration.inSeconds
+            case .all: 100_000 * 86_400
+            }
+        }
     }
 
     /// - Parameter sql: one row and column per violation, in words without personal data. `:seconds` is how far back
@@ -78,11 +85,12 @@ extension Invariant {
 
         init(_ span: Span, scale: Double) {
             self.scale = scale
+            seconds = span.inSeconds
             switch span {
             // Hashing a proof takes as long as reading many rows. Of a span of a day only the proofs of a quarter of an
             // hour are hashed, and after a quarter of an hour a scheduler reads the day again.
-            case .last(let duration): (seconds, payloadSeconds) = (duration.inSeconds, duration.inSeconds / 96)
-            case .all: (seconds, payloadSeconds) = (100_000 * 86_400, 100_000 * 86_400)
+            case .last: payloadSeconds = seconds / 96
+            case .all: payloadSeconds = seconds
             }
         }
     }

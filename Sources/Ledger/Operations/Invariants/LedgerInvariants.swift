@@ -234,6 +234,8 @@ extension Invariant {
               and not exists (select from payloads p
                 where p.receipt_id = r.id and p.received_on = (r.received_at at time zone 'UTC')::date)
               and not exists (select from kept_payloads k where k.receipt_id = r.id)
+              -- Revived after its payload was emptied: its stored facts are judged.
+              and not (r.source <> 'post' and exists (select from outcomes o where o.receipt_id = r.id))
             union all
             select 'receipt ' || id || ' has another proof' from changed_proofs(:payload_seconds) as c(id)
             """),
