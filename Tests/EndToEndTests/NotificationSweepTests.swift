@@ -20,7 +20,7 @@ extension EndToEnd {
         }
 
         /// Goal: a purchase is granted that no app posts and of which Apple could tell nobody, because the notification
-        /// URL answers 500 (B2, S3-54): once, to its user, and `v_nets` says which net caught it. What a gateway took in
+        /// URL answers 500 (B2, S1-6): once, to its user, and `v_nets` says which net caught it. What a gateway took in
         /// our place is found by command. Method: dora's order is bought while the URL fails, and a worker starts.
         /// Later Apple brings the same notification after all, and the app posts. Of carl's order Apple believes that the
         /// notification arrived.

@@ -79,16 +79,17 @@ extension Statements {
 
     /// Makes the windows that are due, and returns the purpose of each. Failures are asked for from a day before the
     /// last question on; everything of two days is asked for each day; and everything since the last question where
-    /// nobody asked for two intervals, or where the database is not the server that it was. No windows are made while
-    /// those of the same purpose wait for their first walk, unless there was an outage.
+    /// nobody asked for two intervals, or where the database is not the server that it was: another system or timeline, or
+    /// one that was started since, from a backup perhaps. No windows are made while those of the same purpose wait for
+    /// their first walk, unless nobody asked.
     package static let planNotificationWindows = Statement<WindowPlan, String>(
         "sweeps.plan_notifications",
         """
         with due as (
           select s.app_id, s.environment, s.bundle_id, s.asked_until, d.server, s.failures_due_at <= now() as is_hourly,
             s.all_due_at <= now() as is_daily, now() - make_interval(secs => i.reach) + interval '1 hour' as oldest,
-            s.asked_until is not null and (s.server is distinct from d.server
-              or s.failures_due_at < now() - make_interval(secs => $5)) as is_outage,
+            s.asked_until is not null and s.failures_due_at < now() - make_interval(secs => $5) as is_outage,
+            s.asked_until is not null and s.server is distinct from d.server as is_other,
             exists (select from notification_windows w
               where w.app_id = s.app_id and w.environment = s.environment and w.bundle_id = s.bundle_id
                 and w.walked_at is null and w.purpose in ('hourly', 'outage')) as reads_failures,
@@ -97,12 +98,14 @@ extension Statements {
                 and w.walked_at is null and w.purpose = 'daily') as reads_all
           from \(builds)
           join notification_sweeps s on s.app_id = i.app and s.environment = i.environment and s.bundle_id = i.bundle
-          cross join (select system_identifier || '/' || left(pg_walfile_name(pg_current_wal_lsn()), 8) as server
+          cross join (select concat_ws('/', system_identifier, left(pg_walfile_name(pg_current_wal_lsn()), 8),
+              extract(epoch from pg_postmaster_start_time())) as server
             from pg_control_system()) d
           where least(s.failures_due_at, s.all_due_at) <= now()
           for no key update of s skip locked),
         spans as (
-          select d.*, case when is_outage then 'outage' else 'hourly' end as purpose, not is_outage as only_failures,
+          select d.*, case when is_outage or is_other then 'outage' else 'hourly' end as purpose,
+            not (is_outage or is_other) as only_failures,
             greatest(oldest, asked_until - interval '1 day') as since,
             case when asked_until is null then interval '30 days' else interval '1 day' end as step
           from due d where is_hourly and (is_outage or not reads_failures)

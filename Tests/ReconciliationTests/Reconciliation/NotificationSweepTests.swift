@@ -8,7 +8,7 @@ import Testing
 @testable import Service
 
 /// Goal: what Apple could not bring is found in Apple's notification history, stored as ingest would store it, once, and
-/// nothing on Apple's side or ours makes the sweep lose an entry (B2, S3-54). Method: workers between the simulator over
+/// nothing on Apple's side or ours makes the sweep lose an entry (B2, S1-6). Method: workers between the simulator over
 /// real HTTP and a real database, round by round; time passes in the rows.
 @Suite(.timeLimit(.minutes(8))) struct NotificationSweepTests {
     @Test("failures of three pages are stored once, as history, not sent on; a test and what arrived are not")
