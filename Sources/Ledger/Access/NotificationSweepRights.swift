@@ -1,4 +1,5 @@
-// The rights to what the sweep of Apple's notification history needs, and to the views of all sweeps.
+// The rights to what the sweep of Apple's notification history and the audit by sample need, and to the views of all
+// sweeps.
 extension Rights {
     static let ofNotificationSweeps: [Rights] = [
         table(
@@ -29,6 +30,25 @@ extension Rights {
                 ],
             ]),
         function("end_notification_window(bigint, bigint)", [.worker: [.execute]]),
+        // The report of a day reads the audit by sample.
+        table(
+            "audit_days",
+            [
+                .worker: [
+                    .select, .insert("app_id", "environment", "day", "population"),
+                    .update("drawn", "compared", "differences", "explained", "bound"),
+                ],
+                .scheduler: [.select], .support: [.select], .dashboard: [.select],
+            ]),
+        table(
+            "audit_samples",
+            [
+                .worker: [
+                    .select, .insert("app_id", "environment", "customer", "day"),
+                    .update("compared_at", "differences", "explained"),
+                ],
+                .support: [.select],
+            ]),
         table("v_nets", [.support: [.select], .dashboard: [.select]]),
         table("v_sweeps", [.worker: [.select], .support: [.select], .dashboard: [.select]]),
     ]

@@ -31,6 +31,7 @@ struct Sweeps: Sendable {
     func run() async {
         await withDiscardingTaskGroup { group in
             group.addTask { await NotificationHistorySweep(self).run() }
+            group.addTask { await SampleAudit(self).run() }
             group.addTask { await measure() }
         }
     }
