@@ -79,4 +79,26 @@ extension Statements {
         select reports_to < now() - interval '2 seconds', (select count(*) from wanted) from moved
         """,
         bind: { [.double($0.inSeconds)] }, read: { row throws(PostgresError) in try row.bool(0) })
+
+    /// Makes the customers due whom support looks up: of a purchase, and of the user of an order or a receipt.
+    package static let wantLookedUp = Statement<(appID: String, subject: TimelineSubject), Int>(
+        "customers.want_looked_up",
+        """
+        select want_customers(array_agg(app), array_agg(purchase), array_agg(usr),
+          '\(CustomerReason.support.rawValue)', 600)
+        from (
+          select $1 as app, $2::text as purchase, null::text as usr where $2 is not null
+          union all
+          select app_id, transaction_id, user_id from receipts where id = $3 and app_id = $1
+          union all
+          select app_id, null, user_id from orders where id = $3 and app_id = $1) s
+        having count(*) > 0
+        """,
+        bind: { question in
+            switch question.subject {
+            case .transaction(let id): [.text(question.appID), .text(id), .uuid(nil)]
+            case .receipt(let id), .order(let id): [.text(question.appID), .text(nil), .uuid(id)]
+            }
+        },
+        read: { row throws(PostgresError) in try row.int(0) })
 }

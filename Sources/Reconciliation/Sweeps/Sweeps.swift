@@ -25,6 +25,9 @@ struct Sweeps: Sendable {
     func run() async {
         await withDiscardingTaskGroup { group in
             group.addTask { await NotificationHistorySweep(self).run() }
+            group.addTask { await CustomerRota(self).run() }
+            group.addTask { await CustomerSweep(self).run() }
+            group.addTask { await RefundSweep(self).run() }
         }
     }
 
