@@ -3,7 +3,7 @@
 --   needs a row that says when Apple is asked next, why, and where the list goes on.
 -- Locks: history_walks, imported_grants and orders, for a moment, for columns, a trigger and short indexes. Everything
 --   else is new.
--- Cost: an index over history_walks, which has a row for each customer whose history was ever read, and a scan of
+-- Cost: indexes over history_walks, which has a row for each customer whose history was ever read, and a scan of
 --   orders for a block range index.
 
 -- The sweep has a position of its own beside the position of the walks for posted receipts.
@@ -38,6 +38,8 @@ create index history_walks_wanted on history_walks (app_id, environment, due_at)
 create index history_walks_rota on history_walks (app_id, environment, due_at) where wanted_by is null;
 create index history_walks_refunds on history_walks (app_id, environment, refunds_due_at)
     where refunds_due_at is not null;
+create index history_walks_passed_over on history_walks (app_id, environment)
+    where passed_over > 0 or refunds_passed_over > 0;
 
 -- How far the customers behind the verdicts have rows, and which orders and reports have made customers due. All workers
 -- share it, and a step has a limited number of rows. One row.
@@ -117,20 +119,41 @@ returns bigint language sql security definer as $$
     select count(*) from wanted
 $$;
 
-create view v_customer_sweeps as
-select app_id, environment, 'customer' as sweep, count(*) as customers,
-    count(*) filter (where due_at <= now()) as due, count(*) filter (where wanted_by is not null) as wanted,
-    greatest(0, extract(epoch from now() - min(due_at)))::float8 as overdue_seconds,
-    count(*) filter (where failures > 0) as failing, count(*) filter (where passed_over > 0) as passed_over,
-    max(swept_at) as last_at
-from history_walks where due_at < 'infinity' group by 1, 2
+-- Adds the sweeps of customers to the view of all sweeps. The workers measure by the view, so it reads no more of the
+-- rota than what is due: at most 100,000 rows of an app.
+do $$
+begin
+    execute 'create or replace view v_sweeps as ' || rtrim(pg_get_viewdef('v_sweeps'::regclass), ';') || $view$
 union all
-select app_id, environment, 'refund', count(*), count(*) filter (where refunds_due_at <= now()), 0,
-    greatest(0, extract(epoch from now() - min(refunds_due_at)))::float8,
-    count(*) filter (where refunds_failures > 0), count(*) filter (where refunds_passed_over > 0), max(refunds_at)
-from history_walks where refunds_due_at is not null group by 1, 2;
-comment on view v_customer_sweeps is
-    'How far the questions about Apple''s customers are. A row: app, environment, sweep (customer or refund). customers: on the rota; due: Apple is to be asked now; wanted: for a reason, before the rota; overdue_seconds: of the row that waits longest; failing, passed_over: customers whose last question failed, or had entries that do not verify. The view reads every customer: ask rarely.';
+select s.sweep, a.app_id, e.environment, d.due, d.oldest,
+    greatest(0, coalesce(extract(epoch from now() - d.oldest), 0))::float8,
+    d.due || ' customers due, ' || d.wanted || ' of them wanted', null, p.passed_over,
+    (select count(*) from net_catches
+     where app_id = a.app_id and environment = e.environment and net = s.sweep
+        and caught_at > now() - interval '1 day')
+from apps a
+cross join (values ('Production' collate "C"), ('Sandbox' collate "C")) e(environment)
+cross join (values ('customer' collate "C"), ('refund' collate "C")) s(sweep)
+cross join lateral (
+    select count(*) as due, min(at) as oldest, count(*) filter (where is_wanted) as wanted from (
+        (select due_at as at, true as is_wanted from history_walks
+        where s.sweep = 'customer' and app_id = a.app_id and environment = e.environment and wanted_by is not null
+            and due_at <= now() order by due_at limit 100000)
+        union all
+        (select due_at, false from history_walks
+        where s.sweep = 'customer' and app_id = a.app_id and environment = e.environment and wanted_by is null
+            and due_at <= now() order by due_at limit 100000)
+        union all
+        (select refunds_due_at, false from history_walks
+        where s.sweep = 'refund' and app_id = a.app_id and environment = e.environment
+            and refunds_due_at <= now() order by refunds_due_at limit 100000)) w) d
+cross join lateral (
+    select coalesce(sum(case s.sweep when 'customer' then passed_over else refunds_passed_over end), 0)::bigint
+        as passed_over
+    from history_walks
+    where app_id = a.app_id and environment = e.environment and (passed_over > 0 or refunds_passed_over > 0)) p
+where exists (select from history_walks where app_id = a.app_id and environment = e.environment)$view$;
+end $$;
 
 -- As at the end of 0001_receipts.sql.
 do $$

@@ -6,7 +6,6 @@ extension Rights {
             [
                 .worker: [.select, .update("searched_xid", "searched_id", "imported_to", "orders_to", "reports_to")]
             ]),
-        table("v_customer_sweeps", [.scheduler: [.select], .support: [.select], .dashboard: [.select]]),
         function("enter_imported_customers()", [:]),
         // The caller learns how many customers are due by it, and not which.
         function(

@@ -4,18 +4,19 @@ package import Purchases
 
 // The claims of customers, and how a claim ends.
 extension Statements {
+    /// The most customers of one claim. The number stands in the texts, as ``customerStepMax`` does.
+    package static let customersClaimedMax = 4
+
     package struct CustomerClaim: Sendable {
         /// Of apps that may be asked now.
         package var places: [SweptPlace]
-        package var limit: Int
         /// How long no other reader asks.
         package var lease: Duration
         /// After this time a sweep begins at the first page, whatever is known.
         package var wholeEvery: Duration
 
-        package init(places: [SweptPlace], limit: Int, lease: Duration, wholeEvery: Duration) {
+        package init(places: [SweptPlace], lease: Duration, wholeEvery: Duration) {
             self.places = places
-            self.limit = limit
             self.lease = lease
             self.wholeEvery = wholeEvery
         }
@@ -48,20 +49,20 @@ extension Statements {
             select app_id, environment, customer, due_at from history_walks
             where app_id = p.app and environment = p.environment and wanted_by is not null and due_at <= now()
               and (swept_until <= now()) is not false
-            order by due_at limit $4 for no key update skip locked) w
+            order by due_at limit \(customersClaimedMax) for no key update skip locked) w
           union all
           select w.*, false from place p cross join lateral (
             select app_id, environment, customer, due_at from history_walks
             where app_id = p.app and environment = p.environment and wanted_by is null and due_at <= now()
               and p.has_rota and (swept_until <= now()) is not false
-            order by due_at limit $4 for no key update skip locked) w),
+            order by due_at limit \(customersClaimedMax) for no key update skip locked) w),
         chosen as (
           select c.*, begins and (w.swept_revision is null or w.passed_over > 0 or w.wanted_by = 'sample'
-            or (w.whole_at > now() - make_interval(secs => $6)) is not true) as is_whole, begins
-          from (select * from due order by is_wanted desc, due_at limit $4) c
+            or (w.whole_at > now() - make_interval(secs => $5)) is not true) as is_whole, begins
+          from (select * from due order by is_wanted desc, due_at limit \(customersClaimedMax)) c
           join history_walks w using (app_id, environment, customer)
           cross join lateral (select w.swept_begun_at is null) b(begins))
-        update history_walks w set sweeper = w.sweeper + 1, swept_until = now() + make_interval(secs => $5),
+        update history_walks w set sweeper = w.sweeper + 1, swept_until = now() + make_interval(secs => $4),
           swept_begun_at = coalesce(w.swept_begun_at, now()),
           swept_asked_id = case when c.is_whole then w.asked_id else coalesce(w.swept_asked_id, w.asked_id) end,
           swept_revision = case when not c.is_whole then w.swept_revision end,
@@ -76,7 +77,7 @@ extension Statements {
         bind: { claim in
             [
                 .texts(claim.places.map(\.appID)), .texts(claim.places.map(\.environment)),
-                .bools(claim.places.map { $0.customersEvery != nil }), .int(claim.limit),
+                .bools(claim.places.map { $0.customersEvery != nil }),
                 .double(claim.lease.inSeconds), .double(claim.wholeEvery.inSeconds),
             ]
         },
@@ -260,10 +261,10 @@ extension Statements {
             select app_id, environment, customer, refunds_due_at from history_walks
             where app_id = p.app and environment = p.environment and refunds_due_at <= now()
               and (refunds_until <= now()) is not false
-            order by refunds_due_at limit $3 for no key update skip locked) w
-          order by w.refunds_due_at limit $3)
+            order by refunds_due_at limit \(customersClaimedMax) for no key update skip locked) w
+          order by w.refunds_due_at limit \(customersClaimedMax))
         update history_walks w set refunds_reader = w.refunds_reader + 1,
-          refunds_until = now() + make_interval(secs => $4)
+          refunds_until = now() + make_interval(secs => $3)
         from due c
         where w.app_id = c.app_id and w.environment = c.environment and w.customer = c.customer
         returning w.app_id, w.environment, w.customer, w.refunds_reader, coalesce(w.swept_asked_id, w.asked_id),
@@ -272,7 +273,7 @@ extension Statements {
         bind: { claim in
             let places = claim.places.filter { $0.refundsEvery != nil }
             return [
-                .texts(places.map(\.appID)), .texts(places.map(\.environment)), .int(claim.limit),
+                .texts(places.map(\.appID)), .texts(places.map(\.environment)),
                 .double(claim.lease.inSeconds),
             ]
         },

@@ -7,22 +7,15 @@ extension Statements {
     /// The end of the time in which refunds of a purchase are likely, in days after it.
     package static let refundDays = 180
 
-    package struct CustomerStep: Sendable {
-        /// The most rows of a step.
-        package var limit: Int
-        /// Refunds of a customer who bought again are asked for within this time.
-        package var spread: Duration
-
-        package init(limit: Int, spread: Duration) {
-            self.limit = limit
-            self.spread = spread
-        }
-    }
+    /// The most rows of one step. It stands in the texts, because a plan that is kept for any number would read whole
+    /// tables.
+    package static let customerStepMax = 250
 
     /// Enters the customers of the next events in the feed, and takes the rows of their original ids from the rota where
     /// Apple names the customer. Returns how many events it looked at. No row: another worker does it. The place in the
-    /// feed is kept as the search for double charges keeps its own.
-    package static let enterCustomers = Statement<CustomerStep, Int>(
+    /// feed is kept as the search for double charges keeps its own. The parameter is the time within which refunds of a
+    /// customer who bought again are asked for.
+    package static let enterCustomers = Statement<Duration, Int>(
         "customers.enter",
         """
         with turn as materialized (
@@ -32,7 +25,7 @@ extension Statements {
           select e.* from turn cross join lateral (
             select xid, id, type, transaction_id from events
             where (xid, id) > (turn.xid, turn.id) and xid < pg_snapshot_xmin(pg_current_snapshot())
-            order by xid, id limit $1) e),
+            order by xid, id limit \(customerStepMax)) e),
         bought as materialized (
           select t.app_id, t.environment, t.customer_id, t.original_transaction_id as original,
             min(t.transaction_id) as asked,
@@ -48,7 +41,7 @@ extension Statements {
           on conflict (app_id, environment, customer) do update set
             active_until = greatest(w.active_until, excluded.active_until),
             refunds_due_at = coalesce(w.refunds_due_at,
-              case when w.due_at < 'infinity' then now() + random() * make_interval(secs => $2) end)),
+              case when w.due_at < 'infinity' then now() + random() * make_interval(secs => $1) end)),
         gone as (
           update history_walks w set due_at = 'infinity', wanted_by = null, refunds_due_at = null from bought b
           where b.customer_id <> b.original and w.app_id = b.app_id and w.environment = b.environment
@@ -58,12 +51,12 @@ extension Statements {
           from (select xid, id from step order by xid desc, id desc limit 1) s)
         select count(*) from step having exists (select from turn)
         """,
-        bind: { [.int($0.limit), .double($0.spread.inSeconds)] },
+        bind: { [.double($0.inSeconds)] },
         read: { row throws(PostgresError) in try row.int(0) })
 
     /// Enters the customers of purchases that were imported before this version; later ones are entered as they are
     /// imported. Returns how many purchases it looked at. No row: all are entered, or another worker does it.
-    package static let enterImported = Statement<Int, Int>(
+    package static let enterImported = Statement<Void, Int>(
         "customers.enter_imported",
         """
         with turn as materialized (
@@ -71,7 +64,7 @@ extension Statements {
         step as materialized (
           select i.* from turn cross join lateral (
             select transaction_id, app_id, environment, original_transaction_id, purchased_at from imported_grants
-            where transaction_id > turn.imported_to order by transaction_id limit $1) i),
+            where transaction_id > turn.imported_to order by transaction_id limit \(customerStepMax)) i),
         bought as (
           select app_id, environment, null as customer_id, original_transaction_id as original,
             min(transaction_id) as asked, max(purchased_at) + interval '\(refundDays) days' as active_until
@@ -82,11 +75,11 @@ extension Statements {
             active_until = greatest(w.active_until, excluded.active_until)),
         moved as (
           update customer_progress set imported_to =
-            case when (select count(*) from step) = $1 then (select max(transaction_id) from step) end
+            case when (select count(*) from step) = \(customerStepMax) then (select max(transaction_id) from step) end
           where exists (select from turn))
         select count(*) from step having exists (select from turn)
         """,
-        bind: { [.int($0)] }, read: { row throws(PostgresError) in try row.int(0) })
+        read: { row throws(PostgresError) in try row.int(0) })
 
     /// A customer whom Apple names.
     package struct NamedCustomer: Sendable, Equatable {
@@ -148,7 +141,7 @@ extension Statements {
 
     /// Spreads new customers over the rota, so that a deployment that begins to ask does not ask about all at once.
     /// Returns how many. Rows that another process holds wait for the next time.
-    package static let scheduleCustomers = Statement<(places: [SweptPlace], limit: Int), Int>(
+    package static let scheduleCustomers = Statement<[SweptPlace], Int>(
         "customers.schedule",
         """
         with new as (
@@ -158,7 +151,7 @@ extension Statements {
           cross join lateral (
             select app_id, environment, customer from history_walks
             where app_id = p.app and environment = p.environment and wanted_by is null and due_at is null
-            limit $5 for no key update skip locked) w),
+            limit \(customerStepMax) for no key update skip locked) w),
         scheduled as (
           update history_walks w set due_at = now() + random() * make_interval(secs => n.customers_every),
             refunds_due_at = case when w.active_until > now()
@@ -168,16 +161,16 @@ extension Statements {
           returning 1)
         select count(*) from scheduled
         """,
-        bind: { step in
+        bind: { places in
             let policy = SweepPolicy()
             let standard = (
                 customers: policy.customersEvery ?? .zero, refunds: policy.refundsEvery ?? .zero
             )
             return [
-                .texts(step.places.map(\.appID)), .texts(step.places.map(\.environment)),
+                .texts(places.map(\.appID)), .texts(places.map(\.environment)),
                 // A rota that is off now may be on later, and the rows then have a time.
-                .doubles(step.places.map { ($0.customersEvery ?? standard.customers).inSeconds }),
-                .doubles(step.places.map { ($0.refundsEvery ?? standard.refunds).inSeconds }), .int(step.limit),
+                .doubles(places.map { ($0.customersEvery ?? standard.customers).inSeconds }),
+                .doubles(places.map { ($0.refundsEvery ?? standard.refunds).inSeconds }),
             ]
         },
         read: { row throws(PostgresError) in try row.int(0) })

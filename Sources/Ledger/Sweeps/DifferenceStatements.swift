@@ -84,16 +84,14 @@ extension Statements {
     }
 
     /// Ends open differences that have healed: the purchase has a verdict for good, or the follow-up took it back, or gave
-    /// it back. Looks at some open differences behind a place, in the order of their keys. Returns the last of them, and
+    /// it back; an end that Apple has undone is missing no more. Looks at some open differences behind a place, in the order of their keys. Returns the last of them, and
     /// how many ended. No row: there is none behind the place.
-    package static let endHealedDifferences = Statement<
-        (after: DifferencePlace, limit: Int), (last: DifferencePlace, ended: Int)
-    >(
+    package static let endHealedDifferences = Statement<DifferencePlace, (last: DifferencePlace, ended: Int)>(
         "differences.end_healed",
         """
         with seen as materialized (
           select category, subject from differences
-          where ended_at is null and (category, subject) > ($1, $2) order by category, subject limit $3),
+          where ended_at is null and (category, subject) > ($1, $2) order by category, subject limit \(customerStepMax)),
         ended as (
           update differences d set ended_at = now() from (
             select o.category, o.subject from seen o
@@ -102,19 +100,21 @@ extension Statements {
             left join lateral (
               select transaction_id from grants where transaction_id = o.subject offset 0) g on true
             left join lateral (
+              select revoked_at from transactions where transaction_id = o.subject offset 0) t on true
+            left join lateral (
               select state from outcomes
               where transaction_id = o.subject and state <> 'granted' and state in ('already_granted', 'rejected')
               limit 1) v on true
             where case o.category
               when 'purchase_missing' then g.transaction_id is not null or v.state is not null
-              when 'end_missing' then r.kind = 'revoked' or g.transaction_id is null
+              when 'end_missing' then r.kind = 'revoked' or g.transaction_id is null or t.revoked_at is null
               when 'end_undone' then r.kind is distinct from 'revoked' else false end) h
           where (d.category, d.subject) = (h.category, h.subject) and d.ended_at is null
           returning 1)
         select category, subject, (select count(*) from ended)
         from seen order by category desc, subject desc limit 1
         """,
-        bind: { [.text($0.after.category), .text($0.after.subject), .int($0.limit)] },
+        bind: { [.text($0.category), .text($0.subject)] },
         read: { row throws(PostgresError) in
             (DifferencePlace(category: try row.text(0), subject: try row.text(1)), try row.int(2))
         })

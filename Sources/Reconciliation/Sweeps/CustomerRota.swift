@@ -7,8 +7,6 @@ import Service
 /// Also ends the differences that have healed. Any number of workers may run this: a step that another worker takes is
 /// passed over.
 struct CustomerRota: Sendable {
-    /// Rows of one step.
-    static let stepMax = 250
     /// The pause between two steps, as a multiple of the last step's time, because the purchases go first at the
     /// database.
     private static let pause = 4
@@ -41,20 +39,16 @@ struct CustomerRota: Sendable {
         let scale = ledger.schedule.scale
         do {
             let spread = (SweepPolicy().refundsEvery ?? CustomerQuestion.day) * scale
-            let entered = try await ledger.run(
-                Statements.enterCustomers, .init(limit: Self.stepMax, spread: spread)
-            ).first
-            let imported = try await ledger.run(Statements.enterImported, Self.stepMax).first
+            let entered = try await ledger.run(Statements.enterCustomers, spread).first
+            let imported = try await ledger.run(Statements.enterImported, ()).first
             let scheduled = try await ledger.run(
-                Statements.scheduleCustomers, (places: CustomerQuestion.places(sweeps), limit: Self.stepMax)
+                Statements.scheduleCustomers, CustomerQuestion.places(sweeps)
             ).first
             let unpaid = try await ledger.run(Statements.wantUnpaid, Self.unpaidApart * scale).first
             let reported = try await ledger.run(Statements.wantReported, Self.reportedApart * scale).first
-            let healed = try await ledger.run(
-                Statements.endHealedDifferences, (after: differences, limit: Self.stepMax)
-            ).first
+            let healed = try await ledger.run(Statements.endHealedDifferences, differences).first
             differences = healed?.last ?? .first
-            return [entered, imported, scheduled].contains { ($0 ?? 0) >= Self.stepMax } || unpaid == true
+            return [entered, imported, scheduled].contains { ($0 ?? 0) >= Statements.customerStepMax } || unpaid == true
                 || reported == true
         } catch {
             sweeps.logger.debug("database is away", metadata: LogKeys.error(error))

@@ -32,7 +32,7 @@ struct CustomerSweep: Sendable {
             let claimed = try await sweeps.ledger.run(
                 Statements.claimCustomers,
                 .init(
-                    places: places, limit: Sweeps.callsMax, lease: CustomerQuestion.lease(schedule),
+                    places: places, lease: CustomerQuestion.lease(schedule),
                     wholeEvery: Self.wholeEvery * schedule.scale))
             return await sweeps.sweep(claimed) { await read($0) }
         } catch {
@@ -118,6 +118,6 @@ extension Sweeps {
             for await time in group { rest = [rest, time].compactMap(\.self).max() }
             return rest
         }
-        return rest ?? (claimed.count == Self.callsMax ? .zero : Self.interval * ledger.schedule.scale)
+        return rest ?? (claimed.count == Statements.customersClaimedMax ? .zero : Self.interval * ledger.schedule.scale)
     }
 }

@@ -27,7 +27,7 @@ struct RefundSweep: Sendable {
             let claimed = try await sweeps.ledger.run(
                 Statements.claimRefunds,
                 .init(
-                    places: places, limit: Sweeps.callsMax, lease: CustomerQuestion.lease(schedule),
+                    places: places, lease: CustomerQuestion.lease(schedule),
                     wholeEvery: .zero))
             return await sweeps.sweep(claimed) { await read($0) }
         } catch {
