@@ -152,7 +152,8 @@ cross join lateral (
         as passed_over
     from history_walks
     where app_id = a.app_id and environment = e.environment and (passed_over > 0 or refunds_passed_over > 0)) p
-where exists (select from history_walks where app_id = a.app_id and environment = e.environment)$view$;
+cross join lateral (
+    select true from history_walks where app_id = a.app_id and environment = e.environment limit 1) h$view$;
 end $$;
 
 -- As at the end of 0001_receipts.sql.

@@ -67,6 +67,17 @@ package struct Repairs: Sendable {
         return count
     }
 
+    /// Has all of an app's notifications since then asked for at Apple. Returns the number of days, of all builds and
+    /// environments; 0: no worker asks Apple about the app.
+    ///
+    /// - Parameter since: nil: as long as Apple remembers.
+    package func askNotificationHistory(_ appID: String, since: Date?) async throws(PostgresError) -> Int {
+        let days = try await database.run(Statements.askNotificationHistory, .init(appID: appID, since: since)).count
+        try await audit(
+            "sweep.notifications", ["app": appID, "since": since?.ISO8601Format()], count: days, of: "days")
+        return days
+    }
+
     /// The held and parked notifications by app, type and reason.
     package func heldNotifications(
         _ appID: String?, type: String?

@@ -9,7 +9,7 @@ package struct Rights: Sendable {
     package let object: String
     package let ofRoles: [DatabaseRole: [Right]]
 
-    package static let all = ofTheRest + ofHearing + ofSweeps + ofCustomerSweeps
+    package static let all = ofTheRest + ofHearing + ofSweeps + ofNotificationSweeps + ofCustomerSweeps
 
     private static let ofTheRest: [Rights] = [
         table(

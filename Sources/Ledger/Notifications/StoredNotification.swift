@@ -35,11 +35,12 @@ package struct StoredNotification: Sendable, Equatable {
     package let receivedAt: Date
     /// The database's clock when the row was read.
     package let readAt: Date
+    package let cameBy: Net
 
     package init(
         id: UUID, version: Int, appID: String?, bundleID: String?, environment: String?, type: String,
         subtype: String?, payload: String?, state: NotificationState, attempt: Int, rescues: Int, receivedAt: Date,
-        readAt: Date
+        readAt: Date, cameBy: Net = .notification
     ) {
         self.id = id
         self.version = version
@@ -54,6 +55,7 @@ package struct StoredNotification: Sendable, Equatable {
         self.rescues = rescues
         self.receivedAt = receivedAt
         self.readAt = readAt
+        self.cameBy = cameBy
     }
 }
 
@@ -73,7 +75,7 @@ extension Statements {
         "notifications.fetch",
         """
         select id, version, app_id, bundle_id, environment, type, subtype, payload, state, attempt, rescues,
-          received_at, now()
+          received_at, now(), came_by
         from notifications where id = any($1::uuid[])
         """,
         bind: { [.uuids($0)] },
@@ -83,7 +85,7 @@ extension Statements {
                 bundleID: try row.optionalText(3), environment: try row.optionalText(4), type: try row.text(5),
                 subtype: try row.optionalText(6), payload: try row.optionalText(7), state: try row.word(8),
                 attempt: try row.int(9), rescues: try row.int(10), receivedAt: try row.date(11),
-                readAt: try row.date(12))
+                readAt: try row.date(12), cameBy: try row.word(13))
         })
 
     /// A result that stores no facts: the notification ends or is held.

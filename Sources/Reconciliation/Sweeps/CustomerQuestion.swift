@@ -44,11 +44,6 @@ struct CustomerQuestion: Sendable {
     private var scale: Double { sweeps.ledger.schedule.scale }
     private var environment: StoreEnvironment { StoreEnvironment(rawValue: claimed.walk.environment) }
 
-    /// How long a claim lasts: at least twice the longest call with the longest wait for it.
-    static func lease(_ schedule: RetrySchedule) -> Duration {
-        max(schedule.rescueDelay(.apple), (schedule.callLimit + Governor.patience) * 2)
-    }
-
     /// The places of which Apple can be asked now: apps with credentials that nobody paused, whose key Apple takes and
     /// whose host is up.
     static func places(_ sweeps: Sweeps) -> [Statements.SweptPlace] {

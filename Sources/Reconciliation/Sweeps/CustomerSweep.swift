@@ -32,7 +32,7 @@ struct CustomerSweep: Sendable {
             let claimed = try await sweeps.ledger.run(
                 Statements.claimCustomers,
                 .init(
-                    places: places, lease: CustomerQuestion.lease(schedule),
+                    places: places, lease: sweeps.lease,
                     wholeEvery: Self.wholeEvery * schedule.scale))
             return await sweeps.sweep(claimed) { await read($0) }
         } catch {
@@ -45,7 +45,7 @@ struct CustomerSweep: Sendable {
     private func read(_ claimed: Statements.ClaimedCustomer) async -> Duration? {
         guard let question = CustomerQuestion(sweeps, claimed, .customer) else { return nil }
         let schedule = sweeps.ledger.schedule
-        let lease = CustomerQuestion.lease(schedule)
+        let lease = sweeps.lease
         var revision = claimed.revision
         var seen: Set<String> = []
         for number in 1...CustomerQuestion.pagesMax {

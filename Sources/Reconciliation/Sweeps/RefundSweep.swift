@@ -27,7 +27,7 @@ struct RefundSweep: Sendable {
             let claimed = try await sweeps.ledger.run(
                 Statements.claimRefunds,
                 .init(
-                    places: places, lease: CustomerQuestion.lease(schedule),
+                    places: places, lease: sweeps.lease,
                     wholeEvery: .zero))
             return await sweeps.sweep(claimed) { await read($0) }
         } catch {
@@ -39,7 +39,7 @@ struct RefundSweep: Sendable {
     private func read(_ claimed: Statements.ClaimedCustomer) async -> Duration? {
         guard let question = CustomerQuestion(sweeps, claimed, .refund) else { return nil }
         let schedule = sweeps.ledger.schedule
-        let lease = CustomerQuestion.lease(schedule)
+        let lease = sweeps.lease
         var revision = claimed.revision
         var seen: Set<String> = []
         // Nil: a part of the list was not seen, so nothing follows from what it lacks.

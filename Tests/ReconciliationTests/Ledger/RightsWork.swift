@@ -415,6 +415,7 @@ extension RightsTests {
             try await workOnChains(in: lab, act)
             try await workOnCustomers(in: lab, act)
             try await workOnNotifications(in: lab, act)
+            try await workOnNotificationWindows(in: lab, act)
             try await act(.dashboard, in: lab) { database in
                 for line in Rights.all where line.object.hasPrefix("table v_") {
                     try await database.run(
