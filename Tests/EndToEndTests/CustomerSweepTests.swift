@@ -41,7 +41,9 @@ extension EndToEnd {
                 }
 
                 try store.refund(id(first))
-                try await system.wait("the refund to be heard") { try await revocations(of: first, system) == ["revoked"] }
+                try await system.wait("the refund to be heard") {
+                    try await revocations(of: first, system) == ["revoked"]
+                }
                 try store.reverseRefund(id(first))
                 try await system.wait("the reversal to be heard") {
                     try await revocations(of: first, system) == ["revoked", "reinstated"]
@@ -52,9 +54,11 @@ extension EndToEnd {
                 try await system.wait("the history to tell the refund") {
                     try await revocations(of: lost, system) == ["revoked"]
                 }
-                let asked = try await system.texts("select swept_at::text from history_walks where customer like '700%'")
+                let asked = try await system.texts(
+                    "select swept_at::text from history_walks where customer like '700%'")
                 try await system.wait("another sweep") {
-                    try await system.texts("select swept_at::text from history_walks where customer like '700%'") != asked
+                    try await system.texts("select swept_at::text from history_walks where customer like '700%'")
+                        != asked
                 }
                 #expect(try await revocations(of: first, system) == ["revoked", "reinstated"])
                 #expect(try await revocations(of: lost, system) == ["revoked"])
@@ -94,7 +98,8 @@ extension EndToEnd {
                 try await system.wait(unposted: try #require(lost["ann"]), toBe: "granted")
 
                 let unpaid = try await system.place("bob", .gems)
-                try await system.execute("update orders set pay_by = now() + interval '1 second' where id = '\(unpaid)'")
+                try await system.execute(
+                    "update orders set pay_by = now() + interval '1 second' where id = '\(unpaid)'")
                 try await system.wait(unposted: try #require(lost["bob"]), toBe: "granted")
 
                 let charged = try await system.place("cid", .gems)

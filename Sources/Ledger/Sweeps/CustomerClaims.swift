@@ -220,7 +220,8 @@ extension Statements {
 
         fileprivate var values: [Value] {
             [
-                .text(walk.appID), .text(walk.environment), .text(walk.customer), .int(reader), .double(dueIn.inSeconds),
+                .text(walk.appID), .text(walk.environment), .text(walk.customer), .int(reader),
+                .double(dueIn.inSeconds),
                 .text(problem?.rawValue), .bool(forgetsPlace),
             ]
         }

@@ -16,7 +16,9 @@ extension Statements {
         /// The shortest time from the last sweep of a customer to the next.
         package var apart: Duration
 
-        package init(_ customers: [(appID: String, name: Name)], reason: CustomerReason, apart: Duration = .seconds(600)) {
+        package init(
+            _ customers: [(appID: String, name: Name)], reason: CustomerReason, apart: Duration = .seconds(600)
+        ) {
             self.customers = customers
             self.reason = reason
             self.apart = apart

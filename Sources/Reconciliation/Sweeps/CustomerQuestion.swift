@@ -200,7 +200,8 @@ struct CustomerQuestion: Sendable {
         switch error.fate {
         case .retry(let reason), .reject(let reason):
             let isRefused = error.calls.last?.code == APIErrorCode.invalidRequestRevision.rawValue
-            await fail(reason, failures: failures, forgetsPlace: hasPlace && (isRefused || failures >= Self.failuresMax))
+            await fail(
+                reason, failures: failures, forgetsPlace: hasPlace && (isRefused || failures >= Self.failuresMax))
             return nil
         case .postpone(_, let until):
             let named = until.map { Duration.seconds(max(1, $0.timeIntervalSinceNow)) }

@@ -56,3 +56,14 @@ struct CustomerRota: Sendable {
         }
     }
 }
+
+extension SweepPolicy {
+    /// Whether a sweep of this name asks on a rota. Rows of a rota that is off may be due for ever.
+    func hasRota(_ sweep: String) -> Bool {
+        switch Net(rawValue: sweep) {
+        case .customer: customersEvery != nil
+        case .refund: refundsEvery != nil
+        default: true
+        }
+    }
+}

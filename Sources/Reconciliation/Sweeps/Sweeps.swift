@@ -73,7 +73,8 @@ struct Sweeps: Sendable {
         for row in try await ledger.run(Statements.sweeps, ()) {
             guard let app = apps[row.appID], app.lookUpOrder.contains(StoreEnvironment(rawValue: row.environment)),
                 // Without credentials only subscriptions are asked about.
-                app.serverAPI != nil || row.sweep == Net.subscription.rawValue
+                app.serverAPI != nil || row.sweep == Net.subscription.rawValue,
+                app.policy.sweeps.hasRota(row.sweep)
             else { continue }
             let dimensions = [("sweep", row.sweep), ("app", row.appID), ("environment", row.environment)]
             func gauge(_ label: String) -> Gauge { Gauge(label: label, dimensions: dimensions, factory: metrics) }

@@ -12,7 +12,8 @@ import Testing
     private static let place = Statements.SweptPlace(
         appID: "game", environment: "Production", customersEvery: .seconds(3600), refundsEvery: .seconds(60))
 
-    @Test("customers get rows behind the verdicts, once, and imported ones too; a row of an original id leaves the rota")
+    @Test(
+        "customers get rows behind the verdicts, once, and imported ones too; a row of an original id leaves the rota")
     func entered() async throws {
         try await LedgerLab.with { lab in
             try await lab.settle(
@@ -23,7 +24,8 @@ import Testing
                 transaction.expiresAt = transaction.purchasedAt + 86_400
                 transaction.customerID = customer
             }
-            try await lab.settle(try await lab.post("u2"), .purchase("p1", kind: .autoRenewable) { period(&$0, 0, of: nil) })
+            try await lab.settle(
+                try await lab.post("u2"), .purchase("p1", kind: .autoRenewable) { period(&$0, 0, of: nil) })
             try await lab.enter(until: ["c1 t1", "p1 p1", "t2 t2"])
             // Apple names the customer of the chain from the second period on.
             try await lab.settle(
@@ -138,7 +140,8 @@ import Testing
             let untold = Statements.PutOffCustomer(net: .customer, anew, dueIn: .seconds(60), problem: nil)
             _ = try await lab.ledger.run(Statements.putOffCustomer, untold)
             #expect(try await lab.claim().isEmpty)
-            #expect(try await lab.number("select count(*) from history_walks where due_at <= now() and failures = 1") == 1)
+            #expect(
+                try await lab.number("select count(*) from history_walks where due_at <= now() and failures = 1") == 1)
             try await lab.run("update history_walks set swept_until = now()")
             let last = try #require(try await lab.claim().first)
             try await lab.move(last, "r9", .gone)
@@ -169,7 +172,8 @@ import Testing
                   (gen_random_uuid(), 'game', 'u4', 'failed', '{}', now() - interval '1 minute')
                 """)
             try await lab.run(
-                "update customer_progress set orders_to = now() - interval '15 minutes', reports_to = now() - interval '5 minutes'")
+                "update customer_progress set orders_to = now() - interval '15 minutes', reports_to = now() - interval '5 minutes'"
+            )
             #expect(try await lab.ledger.run(Statements.wantUnpaid, .seconds(60)) == [true], "more time is left")
             #expect(try await lab.ledger.run(Statements.wantUnpaid, .seconds(60)) == [false])
             #expect(try await lab.ledger.run(Statements.wantReported, .seconds(60)) == [false])
@@ -177,13 +181,15 @@ import Testing
                 try await lab.ledger.run(Statements.wantLookedUp, (appID: "game", subject: .transaction("t3"))) == [1])
             #expect(
                 try await lab.ledger.run(Statements.wantLookedUp, (appID: "other", subject: .transaction("t3"))) == [0])
-            let wanted = "select concat_ws(' ', customer, wanted_by) from history_walks where due_at <= now() order by 1"
+            let wanted =
+                "select concat_ws(' ', customer, wanted_by) from history_walks where due_at <= now() order by 1"
             #expect(try await lab.texts(wanted) == ["c1 unpaid_order", "c2 paid_without_proof", "c3 support"])
             try await lab.run("update history_walks set due_at = 'infinity', wanted_by = null, swept_at = now()")
             #expect(
                 try await lab.ledger.run(
                     Statements.wantCustomer,
-                    .init([(appID: "game", name: .purchase("t1")), (appID: "game", name: .user("u2"))],
+                    .init(
+                        [(appID: "game", name: .purchase("t1")), (appID: "game", name: .user("u2"))],
                         reason: .missingPeriods)) == [2])
             #expect(try await lab.texts(wanted) == [], "the last sweep is not ten minutes old")
             #expect(
@@ -231,11 +237,13 @@ import Testing
             try await hear(bought.signed(100) { $0.quantity = 2 })
             #expect(try await open() == ["goods_differ t1"])
             #expect(try await heal() == 0, "a person looks at it")
-            try await lab.run("update differences set ended_at = now(), ended_by = 'ann' where category = 'goods_differ'")
+            try await lab.run(
+                "update differences set ended_at = now(), ended_by = 'ann' where category = 'goods_differ'")
             try await hear(bought.signed(110) { $0.quantity = 2 })
             #expect(try await open() == [])
             let state = Difference(
-                .stateDiffers, "o1", appID: "game", environment: "Production", net: .subscription, details: #"{"a": 1}"#)
+                .stateDiffers, "o1", appID: "game", environment: "Production", net: .subscription, details: #"{"a": 1}"#
+            )
             for _ in 0..<2 { _ = try await lab.ledger.run(Statements.noteDifferences, [state, state]) }
             #expect(try await open() == ["state_differs o1"])
             _ = try await lab.ledger.run(
@@ -318,7 +326,8 @@ extension RightsTests {
         _ act: (DatabaseRole, LedgerLab, (Database) async throws -> Void) async throws -> Void
     ) async throws {
         try await lab.customer("rights", dueIn: "-1 minute")
-        try await lab.run("update history_walks set refunds_due_at = now(), active_until = now() where customer = 'rights'")
+        try await lab.run(
+            "update history_walks set refunds_due_at = now(), active_until = now() where customer = 'rights'")
         let place = Statements.SweptPlace(
             appID: "game", environment: "Production", customersEvery: .seconds(3600), refundsEvery: .seconds(60))
         let claim = Statements.CustomerClaim(places: [place], lease: .zero, wholeEvery: .seconds(60))

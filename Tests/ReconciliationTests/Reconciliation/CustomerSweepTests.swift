@@ -256,7 +256,8 @@ import Testing
                 await CustomerSweep(sweeps).round()
                 try await lab.lab.followUp()
             }
-            #expect(try await lab.lab.texts("select kind from revocations order by ordinal") == ["revoked", "reinstated"])
+            #expect(
+                try await lab.lab.texts("select kind from revocations order by ordinal") == ["revoked", "reinstated"])
             #expect(lab.historyCalls == 1, "only the missing refund asked for the history")
             #expect(try await lab.lab.number("select count(*) from differences where ended_at is null") == 2)
             var place = Statements.DifferencePlace.first
