@@ -268,7 +268,7 @@ extension Statements {
         """,
         bind: { [.int($0.window.id), .int($0.window.reader), .double($0.dueIn.inSeconds)] })
 
-    package struct HistoryQuestion: Sendable {
+    package struct NotificationsQuestion: Sendable {
         package let appID: String
         /// Nil: as far back as Apple remembers.
         package let since: Date?
@@ -281,7 +281,7 @@ extension Statements {
 
     /// Has all of an app's notifications since then asked for, in windows of a day. Returns the spans. No row: no
     /// worker with credentials of the app has run.
-    package static let askNotificationHistory = Statement<HistoryQuestion, (environment: String, start: Date)>(
+    package static let askNotificationHistory = Statement<NotificationsQuestion, (environment: String, start: Date)>(
         "sweeps.ask_notifications",
         """
         insert into notification_windows (app_id, environment, bundle_id, purpose, only_failures, start_at, end_at)

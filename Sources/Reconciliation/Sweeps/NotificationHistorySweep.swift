@@ -5,6 +5,8 @@ import Ledger
 import Logging
 import Purchases
 import Service
+import Settings
+import WorkQueue
 
 /// Asks Apple for the notifications that it could not bring, and for all notifications where a day, an outage or a
 /// restored database asks for it. `notification_windows` has a row for each span that is yet to be read; a round reads
