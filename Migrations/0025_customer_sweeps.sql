@@ -38,8 +38,6 @@ create index history_walks_wanted on history_walks (app_id, environment, due_at)
 create index history_walks_rota on history_walks (app_id, environment, due_at) where wanted_by is null;
 create index history_walks_refunds on history_walks (app_id, environment, refunds_due_at)
     where refunds_due_at is not null;
-create index history_walks_passed_over on history_walks (app_id, environment)
-    where passed_over > 0 or refunds_passed_over > 0;
 
 -- How far the customers behind the verdicts have rows, and which orders and reports have made customers due. All workers
 -- share it, and a step has a limited number of rows. One row.
@@ -118,43 +116,6 @@ returns bigint language sql security definer as $$
         returning 1)
     select count(*) from wanted
 $$;
-
--- Adds the sweeps of customers to the view of all sweeps. The workers measure by the view, so it reads no more of the
--- rota than what is due: at most 100,000 rows of an app.
-do $$
-begin
-    execute 'create or replace view v_sweeps as ' || rtrim(pg_get_viewdef('v_sweeps'::regclass), ';') || $view$
-union all
-select s.sweep, a.app_id, e.environment, d.due, d.oldest,
-    greatest(0, coalesce(extract(epoch from now() - d.oldest), 0))::float8,
-    d.due || ' customers due, ' || d.wanted || ' of them wanted', null, p.passed_over,
-    (select count(*) from net_catches
-     where app_id = a.app_id and environment = e.environment and net = s.sweep
-        and caught_at > now() - interval '1 day')
-from apps a
-cross join (values ('Production' collate "C"), ('Sandbox' collate "C")) e(environment)
-cross join (values ('customer' collate "C"), ('refund' collate "C")) s(sweep)
-cross join lateral (
-    select count(*) as due, min(at) as oldest, count(*) filter (where is_wanted) as wanted from (
-        (select due_at as at, true as is_wanted from history_walks
-        where s.sweep = 'customer' and app_id = a.app_id and environment = e.environment and wanted_by is not null
-            and due_at <= now() order by due_at limit 100000)
-        union all
-        (select due_at, false from history_walks
-        where s.sweep = 'customer' and app_id = a.app_id and environment = e.environment and wanted_by is null
-            and due_at <= now() order by due_at limit 100000)
-        union all
-        (select refunds_due_at, false from history_walks
-        where s.sweep = 'refund' and app_id = a.app_id and environment = e.environment
-            and refunds_due_at <= now() order by refunds_due_at limit 100000)) w) d
-cross join lateral (
-    select coalesce(sum(case s.sweep when 'customer' then passed_over else refunds_passed_over end), 0)::bigint
-        as passed_over
-    from history_walks
-    where app_id = a.app_id and environment = e.environment and (passed_over > 0 or refunds_passed_over > 0)) p
-cross join lateral (
-    select true from history_walks where app_id = a.app_id and environment = e.environment limit 1) h$view$;
-end $$;
 
 -- As at the end of 0001_receipts.sql.
 do $$
