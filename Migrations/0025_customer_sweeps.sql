@@ -35,6 +35,8 @@ alter table history_walks add constraint history_walks_wanted_by check (wanted_b
 comment on column history_walks.wanted_by is
     'unpaid_order, paid_without_proof (a report), support (a look-up), missing_periods (of a subscription), refund_undone (a refund that Apple lists no more), sample (the whole history is compared).';
 create index history_walks_wanted on history_walks (app_id, environment, due_at) where wanted_by is not null;
+-- New rows, which have no time yet.
+create index history_walks_new on history_walks (app_id, environment) where due_at is null and wanted_by is null;
 create index history_walks_rota on history_walks (app_id, environment, due_at) where wanted_by is null;
 create index history_walks_refunds on history_walks (app_id, environment, refunds_due_at)
     where refunds_due_at is not null;

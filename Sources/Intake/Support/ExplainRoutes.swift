@@ -1,6 +1,6 @@
 import Foundation
 import Hummingbird
-import Ledger
+package import Ledger
 import Postgres
 package import Service
 package import Settings
