@@ -12,7 +12,7 @@ struct SweepCommand: AsyncParsableCommand {
             The commands make rows due; the workers ask Apple within seconds. v_sweeps shows how far they are, and \
             v_nets what they caught.
             """,
-        subcommands: [Notifications.self])
+        subcommands: [Notifications.self, Customers.self])
 
     struct Notifications: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
@@ -50,6 +50,28 @@ struct SweepCommand: AsyncParsableCommand {
                 throw ValidationError("no worker asks Apple about \(app): it needs serverApi credentials and a worker")
             }
             print("\(days) days of notifications are asked for")
+        }
+    }
+
+    struct Customers: AsyncParsableCommand {
+        static let configuration = CommandConfiguration(
+            abstract: "Have the purchases of one of Apple's customers asked for.",
+            discussion: """
+                Use it where a user says that a purchase is missing. The purchases found are judged as posted by nobody. \
+                As support. Audited, and safe to repeat.
+                """)
+
+        @Option(help: "The app.")
+        var app: String
+        @Option(help: "A transaction id of the customer's, or the id of a subscription's first transaction.")
+        var customer: String
+
+        func run() async throws {
+            let count = try await Connections.withDatabase("sweep") { database in
+                try await Repairs(database: database, actor: Connections.actor).askCustomer(app, purchase: customer)
+            }
+            guard count > 0 else { throw ValidationError("no purchase of \(app) has the id \(customer)") }
+            print("Apple is asked for the purchases of this customer")
         }
     }
 }

@@ -31,6 +31,9 @@ struct Sweeps: Sendable {
     func run() async {
         await withDiscardingTaskGroup { group in
             group.addTask { await NotificationHistorySweep(self).run() }
+            group.addTask { await CustomerRota(self).run() }
+            group.addTask { await CustomerSweep(self).run() }
+            group.addTask { await RefundSweep(self).run() }
             group.addTask { await SampleAudit(self).run() }
             group.addTask { await measure() }
         }
@@ -71,7 +74,8 @@ struct Sweeps: Sendable {
         for row in try await ledger.run(Statements.sweeps, ()) {
             guard let app = apps[row.appID], app.lookUpOrder.contains(StoreEnvironment(rawValue: row.environment)),
                 // Without credentials only subscriptions are asked about.
-                app.serverAPI != nil || row.sweep == Net.subscription.rawValue
+                app.serverAPI != nil || row.sweep == Net.subscription.rawValue,
+                app.policy.sweeps.hasRota(row.sweep)
             else { continue }
             let dimensions = [("sweep", row.sweep), ("app", row.appID), ("environment", row.environment)]
             func gauge(_ label: String) -> Gauge { Gauge(label: label, dimensions: dimensions, factory: metrics) }

@@ -413,6 +413,7 @@ extension RightsTests {
             }
             try await workOnNotifications(in: lab, act)
             try await workOnChains(in: lab, act)
+            try await workOnCustomers(in: lab, act)
             try await workOnNotifications(in: lab, act)
             try await workOnNotificationWindows(in: lab, act)
             try await act(.dashboard, in: lab) { database in
