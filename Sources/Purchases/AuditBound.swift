@@ -1,4 +1,4 @@
-package import Foundation
+import Foundation
 
 /// The bound on the rate of errors that an audit by sample proves (L5).
 package enum AuditBound {

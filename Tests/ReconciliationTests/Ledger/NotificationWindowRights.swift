@@ -42,12 +42,21 @@ extension RightsTests {
                     Statements.moveNotificationWindow,
                     .init(window: window, next: nil, passedOver: 0, againAfter: .zero)) == [0])
             try await database.run(Statements.endNotificationWindow, window)
+            let draw = Statements.AuditDraw(appID: "game", environment: "Sandbox", size: 1)
+            try await database.run(Statements.drawSample, [draw])
+            #expect(try await database.run(Statements.compareSample) == [0])
+            let sum = Statements.AuditSum(
+                appID: "game", environment: "Sandbox", day: "2026-01-31", drawn: 1, compared: 1, differences: 0,
+                explained: 0)
+            try await database.run(Statements.auditSums)
+            try await database.run(Statements.keepAuditSums, [sum])
             #expect(try await database.run(Statements.sweeps).contains { $0.sweep == Net.notificationHistory.rawValue })
         }
         try await act(.support, lab) { database in
             let repairs = Repairs(database: database, actor: "ann")
             #expect(
                 try await repairs.askNotificationHistory("game", since: .now.addingTimeInterval(-2 * 86_400 + 60)) == 2)
+            #expect(try await repairs.askCustomer("game", purchase: "none") == 0)
         }
     }
 }
