@@ -27,6 +27,7 @@ package enum Schema {
         migration(22, "nets", PackageResources._022_nets_sql),
         migration(23, "notification_sweeps", PackageResources._023_notification_sweeps_sql),
         migration(25, "customer_sweeps", PackageResources._025_customer_sweeps_sql),
+        migration(27, "books", PackageResources._027_books_sql),
         migration(29, "sweep_standings", PackageResources._029_sweep_standings_sql),
     ]
 

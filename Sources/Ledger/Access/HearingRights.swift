@@ -34,7 +34,7 @@ extension Rights {
                     .select(
                         "id", "app_id", "payload", "state", "reason", "attempt", "rescues", "received_at", "judged_at",
                         "due_at",
-                        "settled_at"),
+                        "settled_at", "environment", "type", "came_by"),
                     .update(
                         "state", "reason", "attempt", "rescues", "judged_at", "due_at", "payload", "forward_due_at"),
                 ],

@@ -49,7 +49,7 @@ extension Rights {
                 ],
                 .support: [.select],
             ]),
-        table("v_nets", [.support: [.select], .dashboard: [.select]]),
+        table("v_nets", [.scheduler: [.select], .support: [.select], .dashboard: [.select]]),
         table("v_sweeps", [.worker: [.select], .support: [.select], .dashboard: [.select]]),
     ]
 }

@@ -9,7 +9,7 @@ package struct Rights: Sendable {
     package let object: String
     package let ofRoles: [DatabaseRole: [Right]]
 
-    package static let all = ofTheRest + ofHearing + ofSweeps + ofNotificationSweeps + ofCustomerSweeps
+    package static let all = ofTheRest + ofHearing + ofSweeps + ofNotificationSweeps + ofCustomerSweeps + ofBooks
 
     private static let ofTheRest: [Rights] = [
         table(
@@ -394,7 +394,7 @@ package struct Rights: Sendable {
         table("v_double_charges", [.support: [.select], .dashboard: [.select]]),
         table("v_audits", [.support: [.select], .dashboard: [.select]]),
         table("v_conservation", [.support: [.select], .dashboard: [.select]]),
-        table("v_open_receipts", [.support: [.select], .dashboard: [.select]]),
+        table("v_open_receipts", [.scheduler: [.select], .support: [.select], .dashboard: [.select]]),
         table("v_rates", [.support: [.select], .dashboard: [.select]]),
         table("v_verdicts", [.support: [.select], .dashboard: [.select]]),
         table("v_grant_times", [.support: [.select], .dashboard: [.select]]),
