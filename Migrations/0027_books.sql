@@ -75,9 +75,9 @@ comment on view v_timeliness is
 
 -- Clearing.
 
--- What Apple took back or gave back, and no follow-up has told: the rule of the invariant refunds_revoked, with those
--- that wait for their follow-up. Refunds that were old when migration 17 came are told to nobody; the view names them on
--- their days.
+-- What Apple took back or gave back, and no follow-up has told: the rule of the invariant refunds_revoked, and the ends
+-- that wait for their follow-up. Refunds that were old when migration 17 came are told to nobody. The view names such
+-- refunds on their days.
 create view v_open_ends as
 select t.app_id, t.environment, t.transaction_id, 'revoked' as missing, t.revoked_at as at,
     coalesce(m.marked_at, case when c.due_at <= now() then c.due_at end, f.signed_at, t.revoked_at) as since
@@ -85,7 +85,8 @@ from v_ended_purchases t
 cross join lateral (select from grants where transaction_id = t.transaction_id offset 0) g
 cross join lateral (select signed_at from transactions where transaction_id = t.transaction_id offset 0) f
 left join (
-    select app_id, environment, original_transaction_id, min(marked_at) as marked_at from chain_marks group by 1, 2, 3) m
+    select app_id, environment, original_transaction_id, min(marked_at) as marked_at
+    from chain_marks group by 1, 2, 3) m
     on m.app_id = t.app_id and m.environment = t.environment and m.original_transaction_id = t.original_transaction_id
 left join lateral (
     select due_at from chains
@@ -110,7 +111,8 @@ cross join lateral (
     select signed_at, revoked_at, original_transaction_id from transactions
     where transaction_id = r.transaction_id offset 0) f
 left join (
-    select app_id, environment, original_transaction_id, min(marked_at) as marked_at from chain_marks group by 1, 2, 3) m
+    select app_id, environment, original_transaction_id, min(marked_at) as marked_at
+    from chain_marks group by 1, 2, 3) m
     on m.app_id = r.app_id and m.environment = r.environment and m.original_transaction_id = f.original_transaction_id
 where r.kind = 'revoked' and r.reason = 'refunded' and f.revoked_at is null
     and not exists (

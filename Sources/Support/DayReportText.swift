@@ -57,7 +57,8 @@ extension DayReport {
 
     private static func line(_ row: Overdue) -> String {
         words(row.appId, row.account)
-            + ": \(row.items), the oldest of \(row.oldestAt): \(row.command)\n    \(row.ids.joined(separator: " "))"
+            + ": \(row.items), the oldest of \(row.oldestAt): \(row.command)\n    "
+            + row.ids.joined(separator: " ")
             + (row.items > row.ids.count ? " …" : "")
     }
 
@@ -85,7 +86,7 @@ extension DayReport {
             return "; fewer than \(whole).\(rest < 10 ? "0" : "")\(rest) % are wrong, with 95 % confidence"
         }
         return words(row.appId, row.environment)
-            + ": \(row.drawn) of \(row.population) customers drawn, \(row.compared) compared, "
+            + ": \(row.compared) of \(row.drawn) drawn customers compared, of \(row.population); "
             + "\(row.differences) differences, \(row.explained) of them explained" + (bound ?? "")
     }
 

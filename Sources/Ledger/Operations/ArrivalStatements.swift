@@ -1,6 +1,6 @@
-package import Foundation
+import Foundation
 package import Postgres
-import Purchases
+package import Purchases
 
 /// What arrives by hour, in sums (0027_books.sql). As the statements of goods by day: any scheduler may run each
 /// statement, at once and again, and where another one has moved the progress meanwhile, the statement changes nothing.

@@ -1,5 +1,5 @@
 import Encoding
-package import Foundation
+import Foundation
 package import Postgres
 
 /// The report of a day (UTC): what came in, what became of it, and what is still open (L1, L5, L6). The text for people

@@ -1,5 +1,5 @@
 import Encoding
-package import Foundation
+import Foundation
 package import Postgres
 import Purchases
 
