@@ -229,6 +229,10 @@ comment on view v_differences is
     'Differences between Apple''s books and ours (L6). A row: category, subject (a transaction; of a state, a chain). net: the question whose answer showed it. heals_by: the judgement of the sweep''s receipt, the follow-up of the chain, or a person. state: open, healed, or closed by a person. age_seconds: until it ended, or until now.';
 
 create view v_daily_reports as
-select day, report, written_at from daily_reports;
+select day, report, written_at, jsonb_array_length(report -> 'overdue') as overdue_accounts, (
+    select coalesce(sum((d ->> 'open')::bigint), 0)::bigint
+    from jsonb_array_elements(report -> 'differences') d) as open_differences,
+    (report #>> '{seals,block}')::bigint as sealed_block, report #>> '{seals,head}' as head
+from daily_reports;
 comment on view v_daily_reports is
-    'A row: the report of a day (UTC), as it stood on the morning after, in the form of `makegood report --json`.';
+    'A row: the report of a day (UTC), as it stood on the morning after, in the form of `makegood report --json`. overdue_accounts: apps'' accounts with items over their limit; head: the hash of the newest seal, hexadecimal.';
