@@ -189,7 +189,8 @@ import Testing
                 """
                 insert into differences (category, subject, app_id, environment, net, found_at, ended_at, ended_by)
                 values
-                  ('purchase_missing', 't1', 'game', 'Production', 'customer', now() - interval '90 seconds', null, null),
+                  ('purchase_missing', 't1', 'game', 'Production', 'customer', now() - interval '90 seconds', null,
+                    null),
                   ('end_missing', 't2', 'game', 'Production', 'refund', now() - interval '2 hours', now(), null),
                   ('goods_differ', 't3', 'game', 'Production', 'customer', now() - interval '2 hours', now(), 'ann')
                 """)

@@ -21,10 +21,10 @@ import Testing
     private static let yesterday = "to_char((now() at time zone 'UTC')::date - 1, 'YYYY-MM-DD')"
 
     @Test(
-        "L4: arrivals by hour are the direct sums, each once, beside other schedulers: no test, no sweep, no catch of ours"
+        "L4: arrivals by hour are the direct sums, beside other schedulers; no tests, and nothing that we asked for"
     )
     func arrivals() async throws {
-        try await LedgerLab.with(connections: 4, endsSound: false) { lab in
+        try await LedgerLab.with(scale: 0.01, connections: 4, endsSound: false) { lab in
             try await lab.run(
                 """
                 insert into receipts (id, app_id, user_id, kind, lane, is_vouched, details, payload_sha256, due_at,
@@ -38,8 +38,8 @@ import Testing
                 insert into notifications (id, version, app_id, environment, type, payload_sha256, due_at, received_at,
                   came_by)
                 select gen_random_uuid(), 2, nullif('app' || n % 3, 'app2'), 'Production',
-                  (array['TEST', 'DID_RENEW', 'REFUND'])[1 + n % 3], '', now(), now() - interval '11 minutes' * n,
-                  case when n % 7 = 0 then 'notification_history' else 'notification' end
+                  (array['TEST', 'DID_RENEW', 'REFUND', 'DID_RENEW'])[1 + n % 4], '', now(),
+                  now() - interval '11 minutes' * n, case when n % 7 = 0 then 'notification_history' else 'notification' end
                 from generate_series(1, 300) n
                 """)
             try await lab.run(
@@ -92,7 +92,10 @@ import Testing
 
             // The server's clock was a day ahead: the hour begins again, and is right.
             try await lab.run(
-                "update arrivals_progress set summed_to = now() + interval '1 day', complete_to = now() + interval '1 day'"
+                """
+                update arrivals_progress
+                set summed_to = now() + interval '1 day', complete_to = now() + interval '1 day'
+                """
             )
             var span = RunningSums.spanMax
             await loops[0].tick(&span)
