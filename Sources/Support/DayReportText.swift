@@ -83,7 +83,7 @@ extension DayReport {
             // In hundredths of a percent, rounded up: a bound must not look smaller than it is.
             let hundredths = Int((bound * 10_000).rounded(.up))
             let (whole, rest) = hundredths.quotientAndRemainder(dividingBy: 100)
-            return "; fewer than \(whole).\(rest < 10 ? "0" : "")\(rest) % are wrong, with 95 % confidence"
+            return "; with 95 % confidence fewer than \(whole).\(rest < 10 ? "0" : "")\(rest) % of all differ"
         }
         return words(row.appId, row.environment)
             + ": \(row.compared) of \(row.drawn) drawn customers compared, of \(row.population); "

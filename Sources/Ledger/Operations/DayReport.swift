@@ -93,9 +93,9 @@ package struct DayReport: Codable, Sendable, Equatable {
         package var drawn: Int
         package var compared: Int
         package var differences: Int
-        /// The differences that a named cause explains.
+        /// The differences that a person has closed.
         package var explained: Int
-        /// The error rate is below it with 95 % confidence; 0 to 1. Nil: nobody was compared.
+        /// With 95 % confidence fewer unexplained differences come on a customer. Nil: nobody was compared.
         package var bound: Double?
     }
 

@@ -39,7 +39,8 @@ import Testing
                   came_by)
                 select gen_random_uuid(), 2, nullif('app' || n % 3, 'app2'), 'Production',
                   (array['TEST', 'DID_RENEW', 'REFUND', 'DID_RENEW'])[1 + n % 4], '', now(),
-                  now() - interval '11 minutes' * n, case when n % 7 = 0 then 'notification_history' else 'notification' end
+                  now() - interval '11 minutes' * n,
+                  case when n % 7 = 0 then 'notification_history' else 'notification' end
                 from generate_series(1, 300) n
                 """)
             try await lab.run(

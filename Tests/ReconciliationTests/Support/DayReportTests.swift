@@ -109,7 +109,7 @@ import Testing
 
                 sample
                   game Production: 98 of 100 drawn customers compared, of 12345; 0 differences, 0 of them \
-                explained; fewer than 3.07 % are wrong, with 95 % confidence
+                explained; with 95 % confidence fewer than 3.07 % of all differ
                   game Sandbox: 0 of 0 drawn customers compared, of 0; 0 differences, 0 of them explained
                 """)
     }
