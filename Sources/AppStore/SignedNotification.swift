@@ -58,6 +58,16 @@ package struct SignedNotification: Sendable, Hashable {
         signedAppTransactionInfo = subject?.string("signedAppTransactionInfo")
     }
 
+    /// Whether the notification is about this app. The number at Apple counts in production alone (AppleFacts 1.2, step
+    /// 11), and for an app that has one.
+    ///
+    /// - Parameter bundleID: as the payload names it, which is verified by now.
+    package func isOf(_ app: AppIdentity, bundleID: String?) -> Bool {
+        guard app.admits(bundleID) else { return false }
+        guard environment == .production, let expected = app.appAppleId else { return true }
+        return appAppleId == expected
+    }
+
     /// The subject of the notification: the first of the five objects that is there and can be read. `unclaimInfo`
     /// comes last, because Apple does not say whether it stands beside `data` (AppleFacts 1.2, step 11).
     static func subject(of payload: AppleFields) -> AppleFields? {

@@ -98,7 +98,8 @@ package struct IntakeServer: Service {
             ledger: ledger, configuration: configuration, authenticator: authenticator, bodies: bodies)
         products = ProductRoutes(configuration: configuration, catalogues: catalogues, authenticator: authenticator)
         events = EventRoutes(ledger: ledger, configuration: configuration, authenticator: authenticator, health: health)
-        explain = ExplainRoutes(configuration: configuration, authenticator: authenticator, lists: lists)
+        explain = ExplainRoutes(
+            configuration: configuration, authenticator: authenticator, lists: lists, ledger: ledger)
         purchases = PurchaseRoutes(configuration: configuration, authenticator: authenticator, lists: lists)
         entitlements = EntitlementRoutes(
             ledger: ledger, configuration: configuration, catalogues: catalogues, authenticator: authenticator)

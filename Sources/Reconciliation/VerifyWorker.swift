@@ -54,6 +54,7 @@ package struct VerifyWorker: Service {
     private let reporter: AppleHostReporter
     private let appleUpdates: AppleUpdateRunner
     private let refundRequests: RefundRequestRunner
+    private let sweeps: Sweeps
     private let logger: Logger
 
     package init(
@@ -86,6 +87,9 @@ package struct VerifyWorker: Service {
             callsMax: limits.appleInFlight / 4, logger: logger)
         refundRequests = RefundRequestRunner(
             ledger: ledger, apps: apps, halts: halts, appleGateway: appleGateway, logger: logger)
+        sweeps = Sweeps(
+            ledger: ledger, apps: apps, halts: halts, appleGateway: appleGateway, workQueue: workQueue,
+            followUps: signal, logger: logger)
     }
 
     /// The queues from which the worker's consumer consumes.
@@ -107,6 +111,7 @@ package struct VerifyWorker: Service {
                 let telling = Task { await appleUpdates.run() }
                 let following = Task { await followUps.run() }
                 let answering = Task { await refundRequests.run() }
+                let sweeping = Task { await sweeps.run() }
                 for await delivery in consumer.deliveries {
                     group.addTask { await handle(delivery) }
                 }
@@ -114,9 +119,11 @@ package struct VerifyWorker: Service {
                 telling.cancel()
                 following.cancel()
                 answering.cancel()
+                sweeping.cancel()
                 await telling.value
                 await following.value
                 await answering.value
+                await sweeping.value
                 // Leaving the group waits for the deliveries in flight; the limits of Apple and of the database bound
                 // each of them.
             }

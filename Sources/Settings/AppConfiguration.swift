@@ -90,6 +90,7 @@ package struct AppConfiguration: Sendable {
         policy.shared = try reader.word("shared") ?? .entitlement
         policy.recordsNameUsers = try reader.boolean("recordsNameUsers") ?? true
         policy.refunds = try RefundPolicy.read(&reader)
+        policy.sweeps = try SweepPolicy.read(&reader)
         // In shadow nothing is given, on trust least of all, and no purchase moves to another user.
         if policy.mode == .shadow { (policy.provisional, policy.transfer) = (nil, .keep) }
         try readTesters(&reader, into: &policy)

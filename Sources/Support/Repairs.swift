@@ -67,6 +67,29 @@ package struct Repairs: Sendable {
         return count
     }
 
+    /// Has all of an app's notifications since then asked for at Apple. Returns the number of days, of all builds and
+    /// environments; 0: no worker asks Apple about the app.
+    ///
+    /// - Parameter since: nil: as long as Apple remembers.
+    package func askNotificationHistory(_ appID: String, since: Date?) async throws(PostgresError) -> Int {
+        let days = try await database.run(Statements.askNotificationHistory, .init(appID: appID, since: since)).count
+        try await audit(
+            "sweep.notifications", ["app": appID, "since": since?.ISO8601Format()], count: days, of: "days")
+        return days
+    }
+
+    /// Has the purchases of one of Apple's customers asked for. Returns the number of customers; 0: the purchase is not
+    /// known here.
+    ///
+    /// - Parameter purchase: the id of a transaction of the customer's, or of its chain.
+    package func askCustomer(_ appID: String, purchase: String) async throws(PostgresError) -> Int {
+        let wanted = Statements.WantedCustomers(
+            [(appID: appID, name: .purchase(purchase))], reason: .support, apart: .zero)
+        let count = try await database.run(Statements.wantCustomer, wanted).first ?? 0
+        try await audit("sweep.customers", ["app": appID, "customer": purchase], count: count, of: "customers")
+        return count
+    }
+
     /// The held and parked notifications by app, type and reason.
     package func heldNotifications(
         _ appID: String?, type: String?

@@ -218,7 +218,9 @@ struct ProcessParts {
             services.append(Watch(ledger: ledger, logger: logger, waitingLimit: settings.waitingLimit))
             services.append(DoubleChargeSweep(ledger: ledger, logger: logger))
             services.append(PayloadRetention(ledger: ledger, configuration: configuration, logger: logger))
-            services.append(GoodsByDay(ledger: ledger, logger: logger))
+            services.append(RunningSums.goodsByDay(ledger, logger: logger))
+            services.append(RunningSums.arrivalsByHour(ledger, logger: logger))
+            services.append(BooksWatch(ledger: ledger, logger: logger))
             services.append(
                 Scheduler(ledger: ledger, workQueue: workQueue, apps: apps, halts: halts, logger: logger))
         }

@@ -142,6 +142,7 @@ struct Doctor {
             findings.append(
                 .warn("products", "\(app.id) has none", "its purchases will be held until its products are listed"))
         }
+        findings += apps.compactMap(Self.sweeps)
         var roots = apps.flatMap { app in app.rootCertificates.map { (of: "app \(app.id)", der: $0) } }
         if let file = (try? BrokerConfiguration(url: settings.amqpURL))?.tls?.authoritiesFile,
             let data = FileManager.default.contents(atPath: file)
@@ -149,6 +150,15 @@ struct Doctor {
             roots += ((try? TrustAnchors.load(pemOrDER: Array(data))) ?? []).map { (of: "the broker", der: $0) }
         }
         return findings + Self.expiry(of: roots, now: Date())
+    }
+
+    /// Whether Apple can be asked for what nobody told; nil if it can, or if the app wants no such question.
+    static func sweeps(_ app: AppConfiguration) -> Diagnosis? {
+        let policy = app.policy.sweeps
+        guard app.serverAPI == nil, policy.customersEvery != nil || policy.refundsEvery != nil else { return nil }
+        return .warn(
+            "sweeps", "\(app.id) has no serverApi: Apple is not asked for purchases and refunds that nobody told",
+            "add serverApi to the app, or set sweeps: {customersEvery: off, refundsEvery: off}")
     }
 
     /// Checks the keys by name: two keys of one name are a rotation, and the last one counts.

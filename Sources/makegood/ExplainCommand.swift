@@ -13,7 +13,8 @@ struct ExplainCommand: AsyncParsableCommand {
         abstract:
             "Tell the timeline of a receipt, a transaction or an order: what happened, where it stands, what is next.",
         discussion: """
-            From stored rows alone, read-only, also on a standby. All times are UTC. Where users are protected, their \
+            From stored rows alone, also on a standby. Apple is then asked soon for all purchases of the customer. All \
+            times are UTC. Where users are protected, their \
             ids are shown if MAKEGOOD_CONFIG names the file that the services use, else the keys that stand in the tables. \
             Exit code 0: it was found; 1: nothing has this id.
             """)
@@ -37,6 +38,11 @@ struct ExplainCommand: AsyncParsableCommand {
             Terminal.show(timeline.json.bytes)
         } else {
             Terminal.show(timeline.text)
+        }
+        // Apple is asked soon for the customer's history. On a standby nobody can write that down.
+        _ = try? await Connections.withDatabase("explain", patience: .seconds(5)) { database in
+            try await database.run(
+                Statements.wantLookedUp, (appID: timeline.appID, subject: timeline.subject))
         }
     }
 }

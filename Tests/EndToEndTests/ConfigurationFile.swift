@@ -48,6 +48,12 @@ struct ConfigurationFile: Encodable, Sendable {
             var forwardTo: String
         }
 
+        struct Sweeps: Encodable, Sendable {
+            var customersEvery = "off"
+            var refundsEvery = "off"
+            var samplePerDay = 0
+        }
+
         struct Provisional: Encodable, Sendable {
             var perUserPerDay: Int
             var perAppPerDay: Int
@@ -76,6 +82,8 @@ struct ConfigurationFile: Encodable, Sendable {
         /// True only where a test is about it: the other tests count the calls that purchases cost.
         var writeBackTokens: Bool? = false
         var notifications: Notifications?
+        /// No rota, because the other tests count the calls that purchases cost.
+        var sweeps = Sweeps()
         var serverApi: ServerAPI?
         var verifyReceipt: VerifyReceipt?
         var products: [Product]

@@ -213,7 +213,7 @@ extension EndToEnd {
                 #expect(answer.state == "received")
                 #expect(answer.safeToFinish == false)
                 #expect(try await system.count("select count(*) from receipts where state = 'rejected'") == 0)
-                #expect(system.appStore.store.calls().count < 10)
+                #expect(system.appStore.calls().count < 10)
                 try system.configureGame { $0.verifyReceipt?.sharedSecret = secret }
                 try await system.reload()
                 try await system.settleDebts()

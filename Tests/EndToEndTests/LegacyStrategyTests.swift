@@ -30,7 +30,7 @@ extension EndToEnd {
                 try await system.wait("the receipt to end") {
                     try await system.client.receipt(first.id).state == "granted"
                 }
-                let calls = system.appStore.store.calls()
+                let calls = system.appStore.calls()
                 #expect(Set(calls.map(\.service)) == [.transactionInfo, .history])
                 #expect(calls.count { $0.service == .history } == 50)
                 #expect(calls.count { $0.service == .transactionInfo } <= 50)
@@ -44,7 +44,7 @@ extension EndToEnd {
                     #expect(
                         answer.transactions.allSatisfy { $0["owner"] as? String == (user == "u1" ? "you" : "another") })
                 }
-                #expect(system.appStore.store.calls().count == calls.count)
+                #expect(system.appStore.calls().count == calls.count)
             }
         }
 
@@ -93,7 +93,7 @@ extension EndToEnd {
                 try await system.wait("every receipt to end") {
                     try await system.count("select count(*) from receipts where due_at is not null") == 0
                 }
-                #expect(system.appStore.store.calls(after: before).map(\.service) == [.transactionInfo])
+                #expect(system.appStore.calls(after: before).map(\.service) == [.transactionInfo])
             }
         }
 
@@ -172,7 +172,7 @@ extension EndToEnd {
                     .init(userId: "u2", receipt: bytes.base64EncodedString()), wait: 20)
                 #expect(forged.state == "rejected" && forged.reason == "signature")
                 #expect(forged.safeToFinish == false)
-                #expect(system.appStore.store.calls().isEmpty)
+                #expect(system.appStore.calls().isEmpty)
             }
         }
 
@@ -213,7 +213,7 @@ extension EndToEnd {
                 let sale = try await system.appStore.sell("com.example.game.new")
                 let answer = try await system.submitReceipt(sale, user: "u1", wait: 20)
                 #expect(answer.state == "held" && answer.safeToFinish == true)
-                #expect(system.appStore.store.calls().isEmpty, "there is nothing to grant yet")
+                #expect(system.appStore.calls().isEmpty, "there is nothing to grant yet")
                 var fault = FaultRequest(.status, on: .transactionInfo)
                 fault.status = 503
                 try system.appStore.store.fault(fault)
@@ -221,7 +221,7 @@ extension EndToEnd {
                     $0.products.append(.init(id: "com.example.game.new", goods: [.init(item: "new", amount: 1)]))
                 }
                 try await system.reload()
-                try await system.wait("Apple to be asked") { !system.appStore.store.calls().isEmpty }
+                try await system.wait("Apple to be asked") { !system.appStore.calls().isEmpty }
                 let meanwhile = try await system.client.receipt(answer.id)
                 #expect(meanwhile.state == "held" && meanwhile.safeToFinish == true)
                 system.owe(sale, to: "u1")

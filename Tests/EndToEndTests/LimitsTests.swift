@@ -19,7 +19,7 @@ extension EndToEnd {
                     for sale in sales { group.addTask { try await system.submitReceipt(sale, user: "u1") } }
                 }
                 try await system.settleDebts(within: .seconds(90))
-                let calls = system.appStore.store.calls()
+                let calls = system.appStore.calls()
                 #expect(calls.count { $0.service == .transactionInfo } == sales.count)
                 let asked = calls.count { $0.service == .verifyReceipt }
                 #expect(asked == sales.count, "\(asked) calls of verifyReceipt")
@@ -57,7 +57,7 @@ extension EndToEnd {
                 try await system.settleDebts()
                 #expect(try await system.count("select count(*) from receipts") == 1)
                 #expect(try await system.count("select count(*) from receipt_lines") == 16)
-                #expect(system.appStore.store.calls().count { $0.service == .transactionInfo } == 1)
+                #expect(system.appStore.calls().count { $0.service == .transactionInfo } == 1)
                 // A settled receipt needs no further line.
                 for order in [0, 399] {
                     let again = try await system.client.post(post(order))
@@ -118,7 +118,7 @@ extension EndToEnd {
                 #expect(waits.sorted()[18] < .seconds(10), "\(waits.sorted())")
                 try await system.settleDebts(within: .seconds(120))
 
-                let calls = system.appStore.store.calls().filter { $0.service == .transactionInfo }
+                let calls = system.appStore.calls().filter { $0.service == .transactionInfo }
                 let stopped = calls.filter { $0.status == 429 }.count
                 #expect(stopped * 50 <= calls.count, "\(stopped) of \(calls.count)")
                 // A message that waited longer than its scaled rescue delay comes twice, and a worker may ask Apple

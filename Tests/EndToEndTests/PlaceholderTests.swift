@@ -175,7 +175,7 @@ extension EndToEnd {
                 }
                 #expect(try await system.count("select count(*) from grants") == 2)
                 #expect(system.appStore.calls(about: sale).isEmpty, "Apple signed it")
-                let asked = system.appStore.store.calls().count { $0.service == .verifyReceipt }
+                let asked = system.appStore.calls().count { $0.service == .verifyReceipt }
                 // A message may come twice, and then a receipt that is asked about is asked about twice.
                 #expect((1...16).contains(asked), "\(asked) calls of verifyReceipt")
                 let lines = system.logs.flatMap { $0.text.split(separator: "\n") }.filter {

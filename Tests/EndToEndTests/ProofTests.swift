@@ -169,7 +169,7 @@ extension EndToEnd {
                 let sales = try await system.appStore.sell(3)
                 system.owe([sales[0], sales[1]], to: "u1")
                 #expect(try await system.submit(sales[0], user: "u1", wait: 20).state == "granted")
-                #expect(system.appStore.store.calls().isEmpty)
+                #expect(system.appStore.calls().isEmpty)
                 try system.configureGame { $0.confirmWithApple = "always" }
                 try await system.reload()
                 #expect(try await system.submit(sales[1], user: "u1", wait: 20).state == "granted")
@@ -196,7 +196,7 @@ extension EndToEnd {
                 }
                 system.owe(sale, to: "u1")
                 #expect(try await system.submit(sale, user: "u1", wait: 20).state == "granted")
-                #expect(system.appStore.store.calls().count == 1)
+                #expect(system.appStore.calls().count == 1)
             }
         }
 

@@ -46,6 +46,11 @@ struct RunningSimulator: Sendable {
         return try await store.sell(request)
     }
 
+    /// The calls with a number above `after`, without those of the sweep of notifications, which ask about no purchase.
+    func calls(after: Int = 0) -> [SimulatorCall] {
+        store.calls(after: after).filter { $0.service != .notificationHistory }
+    }
+
     /// The calls about this purchase that Apple has answered or dropped.
     func calls(about sale: Sale) -> [SimulatorCall] {
         store.calls().filter { $0.transactionIds.contains(sale.purchase.transactionId) }

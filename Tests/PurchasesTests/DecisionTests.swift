@@ -144,6 +144,8 @@ import Testing
             $0.purchasedAt = Self.grantFrom.addingTimeInterval(offset)
         }
         #expect(policy.decide(transaction, claim: Self.claim) == expected)
+        let isHistorical = policy.isHistorical(transaction, at: Self.claim.receivedAt)
+        #expect(isHistorical == (expected == .rejected(.historical)), "a sweep opens no receipt for it")
     }
 
     @Test(
@@ -180,6 +182,7 @@ import Testing
             userID: "u1", hasPossession: true, receivedAt: Self.received,
             judgedAt: Self.received.addingTimeInterval(30 * 86_400))
         #expect(Self.policy().decide(period, claim: claim) == (isLive ? Self.entitled : .rejected(.historical)))
+        #expect(Self.policy().isHistorical(period, at: Self.received) == !isLive)
         let bare = Claim(userID: "u1", hasPossession: false, receivedAt: Self.received)
         #expect(
             Self.policy().decide(period, claim: bare) == (isLive ? .held(.possessionMissing) : .rejected(.historical)))

@@ -52,6 +52,7 @@ package struct APIErrorCode: RawRepresentable, Hashable, Sendable, CustomStringC
     // MARK: The codes this program speaks of
 
     package static let generalBadRequest = APIErrorCode(4_000_000)
+    package static let invalidRequestRevision = APIErrorCode(4_000_005)
     package static let invalidTransactionId = APIErrorCode(4_000_006)
     package static let invalidOriginalTransactionId = APIErrorCode(4_000_008)
     package static let invalidRequestIdentifier = APIErrorCode(4_000_011)

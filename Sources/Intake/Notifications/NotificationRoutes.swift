@@ -182,7 +182,9 @@ package struct NotificationRoutes: Sendable {
         let verifiers = try verifiers.of(configuration.current)
         do throws(VerificationFailure) {
             let (notification, app) = try await verifiers.verified(payload)
-            return NewNotification(notification, payload: payload, app: app)
+            return NewNotification(
+                notification, payload: payload, appID: app?.id,
+                isForwarded: app?.notifications.forwardTo != nil)
         } catch {
             if error.isRetryable { throw Problem.unavailable() }
             throw Refused(reason: NotificationRefusal(rawValue: error.reason.rawValue) ?? .malformed)
@@ -214,7 +216,9 @@ package struct NotificationRoutes: Sendable {
             throw Problem.malformed(.duplicateMember, "holds a member twice", field: nil)
         }
         let app = proven.first { app in notification.environment.map(app.identity.environments.contains) ?? true }
-        return NewNotification(notification, payload: kept.text, app: app ?? proven[0])
+        let owner = app ?? proven[0]
+        return NewNotification(
+            notification, payload: kept.text, appID: owner.id, isForwarded: owner.notifications.forwardTo != nil)
     }
 
     private static func object(_ body: [UInt8]) throws(Problem) -> JSONValue {
@@ -279,50 +283,4 @@ package struct NotificationRoutes: Sendable {
 
 extension AppConfiguration {
     fileprivate var hasSharedSecret: Bool { verifyReceipt?.sharedSecret != nil }
-}
-
-extension NewNotification {
-    /// - Parameter app: nil: no app has the notification's bundle id.
-    fileprivate init(_ notification: SignedNotification, payload: String, app: AppConfiguration?) {
-        let transaction = notification.transaction
-        let environment = (transaction?.environment ?? notification.environment)?.rawValue
-        func stored(_ id: String?) -> String? {
-            id.map { id in environment.map { Transaction.storedID(id, in: $0) } ?? id }
-        }
-        self.init(
-            id: UUID(uuidString: notification.notificationUUID) ?? DerivedID.make(["notification", payload]),
-            version: 2,
-            appID: app?.id, bundleID: notification.bundleId?.storable,
-            environment: notification.environment?.rawValue.storable, type: notification.notificationType.storable,
-            subtype: notification.subtype?.storable, transactionID: stored(transaction?.transactionId)?.storable,
-            originalTransactionID: stored(
-                transaction?.originalTransactionId ?? transaction?.transactionId
-                    ?? notification.renewalInfo?.originalTransactionId)?.storable,
-            signedAt: notification.signedDate, payload: payload, payloadSHA256: payload.sha256,
-            isForwarded: app?.notifications.forwardTo != nil)
-    }
-
-    fileprivate init(_ notification: NotificationV1, payload: String, app: AppConfiguration) {
-        let environment = notification.environment?.rawValue
-        self.init(
-            id: DerivedID.make(["notification of version 1"] + notification.identity), version: 1, appID: app.id,
-            bundleID: notification.bundleId, environment: environment?.storable,
-            type: notification.notificationType.storable,
-            originalTransactionID: notification.originalTransactionId.map { id in
-                (environment.map { Transaction.storedID(id, in: $0) } ?? id).storable
-            },
-            payload: payload, payloadSHA256: payload.sha256, isForwarded: app.notifications.forwardTo != nil)
-    }
-}
-
-extension String {
-    /// Without U+0000, which PostgreSQL's text cannot hold.
-    fileprivate var storable: String {
-        utf8.contains(0) ? String(decoding: utf8.filter { $0 != 0 }, as: UTF8.self) : self
-    }
-
-    fileprivate var sha256: [UInt8] {
-        var text = self
-        return text.withUTF8 { Array(SHA256.hash(data: UnsafeRawBufferPointer($0))) }
-    }
 }

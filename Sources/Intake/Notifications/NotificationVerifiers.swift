@@ -70,15 +70,3 @@ final class NotificationVerifiers: Sendable {
         return made
     }
 }
-
-extension SignedNotification {
-    /// Whether the notification is about this app. The number at Apple counts in production alone (AppleFacts 1.2, step
-    /// 11), and for an app that has one.
-    ///
-    /// - Parameter bundleID: as the payload names it, which is verified by now.
-    fileprivate func isOf(_ app: AppIdentity, bundleID: String?) -> Bool {
-        guard app.admits(bundleID) else { return false }
-        guard environment == .production, let expected = app.appAppleId else { return true }
-        return appAppleId == expected
-    }
-}

@@ -1,6 +1,6 @@
 import Foundation
 import Hummingbird
-import Ledger
+package import Ledger
 import Postgres
 package import Service
 package import Settings
@@ -9,15 +9,20 @@ import Support
 /// `GET /v1/receipts/{id}/explain`, `/v1/transactions/{id}/explain?appId=`, `/v1/orders/{id}/explain`: the timeline of one
 /// purchase, from stored rows.
 ///
-/// A key with the scope `support` reads all of it, for its apps. A gateway's token reads its user's own timelines,
+/// A key with the scope `support` reads all of it, for its apps; Apple is then asked soon for the customer's history
+/// (Sweeps). A gateway's token reads its user's own timelines,
 /// without other users and without anything internal. A timeline that the caller may not read is 404, as if it did not
 /// exist. A transaction's id may have been posted in several apps: `?appId=` names the one that is meant.
 package struct ExplainRoutes: Sendable {
     private let configuration: ConfigurationHolder
     private let authenticator: Authenticator
     private let lists: ListReader
+    private let ledger: Ledger
 
-    package init(configuration: ConfigurationHolder, authenticator: Authenticator, lists: ListReader) {
+    package init(
+        configuration: ConfigurationHolder, authenticator: Authenticator, lists: ListReader, ledger: Ledger
+    ) {
+        self.ledger = ledger
         self.configuration = configuration
         self.authenticator = authenticator
         self.lists = lists
@@ -55,6 +60,11 @@ package struct ExplainRoutes: Sendable {
                 of: subject, for: caller.reader(of: apps, keys))
         }
         guard let timeline = found else { throw Problem.notFound }
+        if caller.userID == nil {
+            // The answer needs nothing of this: Apple is asked later.
+            _ = try? await ledger.run(
+                Statements.wantLookedUp, (appID: timeline.appID, subject: timeline.subject))
+        }
         return Response(json: timeline.json)
     }
 }

@@ -10,10 +10,16 @@ extension Rights {
                     .insert(
                         "id", "version", "app_id", "bundle_id", "environment", "type", "subtype", "transaction_id",
                         "original_transaction_id", "signed_at", "payload", "payload_sha256", "state", "reason",
-                        "due_at", "forward_due_at"),
+                        "due_at", "forward_due_at", "came_by"),
                     timelinesOfNotifications, .update("repeats"),
                 ],
                 .worker: [
+                    // What this server asked Apple for.
+                    .insert(
+                        "id", "version", "app_id", "bundle_id", "environment", "type", "subtype", "transaction_id",
+                        "original_transaction_id", "signed_at", "payload", "payload_sha256", "state", "reason",
+                        "due_at", "forward_due_at", "came_by"),
+                    .select("came_by", "repeats"),
                     .select(
                         "id", "version", "app_id", "bundle_id", "environment", "type", "subtype", "payload", "state",
                         "reason", "attempt", "rescues", "received_at", "judged_at", "due_at", "settled_at",
@@ -28,7 +34,7 @@ extension Rights {
                     .select(
                         "id", "app_id", "payload", "state", "reason", "attempt", "rescues", "received_at", "judged_at",
                         "due_at",
-                        "settled_at"),
+                        "settled_at", "environment", "type", "came_by"),
                     .update(
                         "state", "reason", "attempt", "rescues", "judged_at", "due_at", "payload", "forward_due_at"),
                 ],

@@ -9,7 +9,7 @@ package struct Rights: Sendable {
     package let object: String
     package let ofRoles: [DatabaseRole: [Right]]
 
-    package static let all = ofTheRest + ofHearing + ofSweeps
+    package static let all = ofTheRest + ofHearing + ofSweeps + ofNotificationSweeps + ofCustomerSweeps + ofBooks
 
     private static let ofTheRest: [Rights] = [
         table(
@@ -154,7 +154,7 @@ package struct Rights: Sendable {
                 .ingest: [.select],
                 .worker: [
                     .insert("event_id", "app_id", "type", "user_id", "transaction_id", "receipt_id", "body"),
-                    .select("event_id", "transaction_id", "receipt_id"),
+                    .select("xid", "id", "type", "event_id", "transaction_id", "receipt_id"),
                 ],
                 .scheduler: [
                     .insert("event_id", "app_id", "type", "user_id", "transaction_id", "receipt_id", "body"),
@@ -300,6 +300,8 @@ package struct Rights: Sendable {
                         "id", "app_id", "user_id", "order_id", "transaction_id", "kind", "message", "app_version",
                         "details"),
                 ],
+                // Reports that make a customer due.
+                .worker: [.select("app_id", "user_id", "transaction_id", "kind", "reported_at", "handled_at")],
                 // Whether a failure was reported between two purchases.
                 .scheduler: [.select("app_id", "user_id", "transaction_id", "kind", "reported_at")],
                 .support: [.select, .update("handled_at")],
@@ -335,6 +337,12 @@ package struct Rights: Sendable {
                 .worker: [
                     .select, .insert("app_id", "environment", "customer", "asked_id", "busy_until"),
                     .update("asked_id", "begun_at", "busy_until", "revision", "ended_at", "reader"),
+                    .insert("begun_at", "active_until"),
+                    .update(
+                        "due_at", "wanted_by", "active_until", "swept_asked_id", "swept_revision", "swept_begun_at",
+                        "swept_at", "whole_at", "swept_pages", "swept_until", "sweeper", "passed_over", "failures",
+                        "problem", "refunds_due_at", "refunds_revision", "refunds_at", "refunds_until",
+                        "refunds_reader", "refunds_passed_over", "refunds_failures"),
                 ]
             ]),
         // Only `report_apple_hosts` writes it.
@@ -386,7 +394,7 @@ package struct Rights: Sendable {
         table("v_double_charges", [.support: [.select], .dashboard: [.select]]),
         table("v_audits", [.support: [.select], .dashboard: [.select]]),
         table("v_conservation", [.support: [.select], .dashboard: [.select]]),
-        table("v_open_receipts", [.support: [.select], .dashboard: [.select]]),
+        table("v_open_receipts", [.scheduler: [.select], .support: [.select], .dashboard: [.select]]),
         table("v_rates", [.support: [.select], .dashboard: [.select]]),
         table("v_verdicts", [.support: [.select], .dashboard: [.select]]),
         table("v_grant_times", [.support: [.select], .dashboard: [.select]]),

@@ -32,7 +32,7 @@ extension Database {
 
 /// The two rounds in which a batch is heard. Locks are taken in the same order in every batch: notifications, which
 /// are passed over if they are locked; facts, as a settle transaction takes them; chains; new receipts; the purchases
-/// of refund requests.
+/// of refund requests; Apple's customers.
 struct HearTransaction {
     private let batch: HearBatch
     private let transaction: DatabaseTransaction
@@ -51,6 +51,7 @@ struct HearTransaction {
             forAny: hearings.flatMap { hearing in
                 hearing.net.map { net in hearing.transactions.map { (hearing.appID, net, $0) } } ?? []
             }, Statements.noteCatches)
+        transaction.queue(forAny: hearings.flatMap(\.heardPurchases), Statements.noteHeardDifferences)
         transaction.queue(
             forAny: hearings.flatMap { hearing in hearing.transactions.map { (hearing.appID, $0) } },
             Statements.storeHeardFacts)
@@ -64,6 +65,7 @@ struct HearTransaction {
         transaction.queue(
             forAny: hearings.compactMap(\.notification).map { ($0, Self.heldFor * batch.schedule.scale) },
             Statements.endHeardNotifications)
+        moveCustomers(hearings)
         try transaction.commit()
 
         var new = Set(inserted?.rows ?? [])
@@ -88,6 +90,14 @@ struct HearTransaction {
         }
     }
 
+    /// Enters the customers that Apple names, and moves the places of sweeps, last of all.
+    private func moveCustomers(_ hearings: [Hearing]) {
+        transaction.queue(forAny: hearings.flatMap(\.customers), Statements.nameCustomers)
+        let places = hearings.compactMap(\.customerPlace)
+        transaction.queue(forAny: places.filter { $0.net == .customer }, Statements.moveCustomers)
+        transaction.queue(forAny: places.filter { $0.net == .refund }, Statements.moveRefunds)
+    }
+
     private func insertReceipts(_ hearings: [Hearing]) -> DatabaseTransaction.Reply<UUID>? {
         var seen: Set<UUID> = []
         let submissions = hearings.flatMap(\.submissions).filter { seen.insert($0.receiptID).inserted }
@@ -95,5 +105,16 @@ struct HearTransaction {
         return transaction.queue(
             Statements.insertUnposted,
             .init(submissions: submissions, schedule: batch.schedule, headers: batch.headers))
+    }
+}
+
+extension Hearing {
+    /// The purchases whose stored facts are compared with Apple's answer. Notifications of the past are no such answer.
+    fileprivate var heardPurchases: [HeardPurchase] {
+        guard let net, [.subscription, .customer, .refund].contains(net) else { return [] }
+        let opened = Set(submissions.compactMap(\.transactionID))
+        return transactions.map {
+            HeardPurchase(appID: appID, net: net, transaction: $0, opensReceipt: opened.contains($0.id))
+        }
     }
 }

@@ -36,6 +36,10 @@ package struct Hearing: Sendable {
     /// granted its transaction.
     package var submissions: [Submission] = []
     package var refundRequest: RefundRequest?
+    /// Customers of Apple whom the facts name, to be on the rota.
+    package var customers: [Statements.NamedCustomer] = []
+    /// The place in Apple's list behind the facts. It moves only if its reader still has the claim.
+    package var customerPlace: Statements.CustomerPlace?
 
     package init(notification: Notification?, appID: String, net: Net? = nil) {
         self.notification = notification

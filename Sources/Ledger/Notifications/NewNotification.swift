@@ -22,6 +22,8 @@ package struct NewNotification: Sendable, Equatable {
     package var payloadSHA256: [UInt8]
     /// Whether the notification is sent on to the app's other URL.
     package var isForwarded: Bool
+    /// Apple itself, or this server's question for what Apple could not bring.
+    package var cameBy = Net.notification
 
     package init(
         id: UUID, version: Int, appID: String?, bundleID: String?, environment: String?, type: String,
@@ -66,14 +68,15 @@ extension Statements {
         "notifications.insert",
         """
         insert into notifications (id, version, app_id, bundle_id, environment, type, subtype, transaction_id,
-          original_transaction_id, signed_at, payload, payload_sha256, state, reason, due_at, forward_due_at)
+          original_transaction_id, signed_at, payload, payload_sha256, state, reason, due_at, forward_due_at, came_by)
         select id, version, app, bundle, environment, type, subtype, transaction, original, signed, payload, sha,
           case when app is null then 'held' else 'received' end, case when app is null then 'app_unknown' end,
-          now() + make_interval(secs => due_in), case when forwarded then now() end
+          now() + make_interval(secs => due_in), case when forwarded then now() end, net
         from unnest($1::uuid[], $2::int[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[],
-          $9::text[], $10::timestamptz[], $11::text[], $12::bytea[], $13::float8[], $14::bool[])
+          $9::text[], $10::timestamptz[], $11::text[], $12::bytea[], $13::float8[], $14::bool[],
+          $15::text[])
           as i(id, version, app, bundle, environment, type, subtype, transaction, original, signed, payload, sha,
-            due_in, forwarded)
+            due_in, forwarded, net)
         order by id
         on conflict (id) do nothing
         returning id
@@ -93,7 +96,7 @@ extension Statements {
                         ($0.appID == nil ? unknownAppHeldFor * schedule.scale : schedule.rescueDelay(.unposted))
                             .inSeconds
                     }),
-                .bools(notifications.map(\.isForwarded)),
+                .bools(notifications.map(\.isForwarded)), .texts(notifications.map(\.cameBy.rawValue)),
             ]
         },
         read: { row throws(PostgresError) in try row.uuid(0) })

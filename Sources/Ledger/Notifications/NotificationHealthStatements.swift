@@ -81,7 +81,7 @@ extension Statements {
         """,
         bind: { $0.place.values + [.text($0.token)] })
 
-    /// Counts the days of the last month that are over and were not counted. A day is counted once; the query reads
+    /// Counts the days of the last month that are over and were not counted, by what Apple itself sent. A day is counted once; the query reads
     /// only the notifications of days without a row.
     package static let countNotificationDays = Statement<NotificationPlace, Void>(
         "notifications.count_days",
@@ -98,10 +98,11 @@ extension Statements {
           select received_at, lag(received_at, 1, (
               select received_at from notifications
               where app_id = $1 and environment = $2 and type <> 'TEST' and received_at < d.since
+                and (came_by = 'notification' or repeats > 0)
               order by received_at desc limit 1)) over (order by received_at) as before
           from notifications
           where app_id = $1 and environment = $2 and type <> 'TEST' and received_at >= d.since
-            and received_at < d.until) n
+            and received_at < d.until and (came_by = 'notification' or repeats > 0)) n
         group by d.day
         on conflict do nothing
         """,

@@ -37,11 +37,12 @@ package struct StoredNotification: Sendable, Equatable {
     package let readAt: Date
     /// Why it is held or waits; nil: it is fresh.
     package let reason: String?
+    package let cameBy: Net
 
     package init(
         id: UUID, version: Int, appID: String?, bundleID: String?, environment: String?, type: String,
         subtype: String?, payload: String?, state: NotificationState, attempt: Int, rescues: Int, receivedAt: Date,
-        readAt: Date, reason: String? = nil
+        readAt: Date, reason: String? = nil, cameBy: Net = .notification
     ) {
         self.id = id
         self.version = version
@@ -57,6 +58,7 @@ package struct StoredNotification: Sendable, Equatable {
         self.receivedAt = receivedAt
         self.readAt = readAt
         self.reason = reason
+        self.cameBy = cameBy
     }
 }
 
@@ -76,7 +78,7 @@ extension Statements {
         "notifications.fetch",
         """
         select id, version, app_id, bundle_id, environment, type, subtype, payload, state, attempt, rescues,
-          received_at, now(), reason
+          received_at, now(), reason, came_by
         from notifications where id = any($1::uuid[])
         """,
         bind: { [.uuids($0)] },
@@ -86,7 +88,7 @@ extension Statements {
                 bundleID: try row.optionalText(3), environment: try row.optionalText(4), type: try row.text(5),
                 subtype: try row.optionalText(6), payload: try row.optionalText(7), state: try row.word(8),
                 attempt: try row.int(9), rescues: try row.int(10), receivedAt: try row.date(11),
-                readAt: try row.date(12), reason: try row.optionalText(13))
+                readAt: try row.date(12), reason: try row.optionalText(13), cameBy: try row.word(13))
         })
 
     /// A result that stores no facts: the notification ends or is held.

@@ -109,7 +109,7 @@ struct NotificationReader: Sendable {
             notification: .init(
                 id: stored.id, attempt: stored.attempt,
                 ending: effect == nil || !isWhole ? .held(reason: NotificationHold.typeUnknown.word) : .ended),
-            appID: appID)
+            appID: appID, net: stored.cameBy == .notification ? nil : stored.cameBy)
         let place = notification.environment
         if let signed = notification.transaction {
             guard let transaction = Transaction(signed, from: place) else {

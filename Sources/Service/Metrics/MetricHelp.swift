@@ -23,11 +23,17 @@ package enum MetricHelp {
         "makegood_apple_update_tries_total": "Tries to tell Apple something after a grant, by outcome.",
         "makegood_apple_updates": "What is still to be told to Apple, by app, kind and state.",
         "makegood_apple_updates_overdue_seconds": "How long the oldest of what is to be told to Apple has been due.",
+        "makegood_arrivals_late":
+            "1 while what always arrives has stopped arriving, by app, environment, kind and type.",
         "makegood_backlog_overdue_seconds": "How long the oldest open receipt has been due, by app, lane and state.",
         "makegood_backlog_receipts": "Open receipts, by app, lane and state.",
         "makegood_build_info": "1, with the version of the program.",
         "makegood_certificate_not_after_timestamp_seconds": "When a certificate in use ends, in seconds since 1970.",
+        "makegood_clearing_overdue_items":
+            "Items of an account of the books that wait longer than its limit, by app and account.",
+        "makegood_clearing_overdue_seconds": "The longest such wait, by app and account.",
         "makegood_client_reports_total": "Reports of apps about purchases that went wrong, by kind.",
+        "makegood_daily_reports_missing": "How many of the last seven days have no report, an hour after their end.",
         "makegood_dead_letters_messages": "Messages in the queue of dead letters.",
         "makegood_double_charges_behind_seconds": "Age of the oldest grant that was not searched for double charges.",
         "makegood_events_lag_seconds": "Age of the oldest event that the feed does not show yet.",
@@ -58,6 +64,8 @@ package enum MetricHelp {
         "makegood_ocsp_unanswered_total": "Certificates of which nobody said whether they were revoked.",
         "makegood_notifications_silent":
             "1 where Apple's notifications should have come and did not, by app and environment.",
+        "makegood_open_differences": "Open differences between Apple's books and ours, by app and category.",
+        "makegood_open_differences_seconds": "Age of the oldest open difference, by app and category.",
         "makegood_open_notifications": "Open notifications of Apple's, by app and state.",
         "makegood_open_notifications_overdue_seconds":
             "How long the oldest open notification has been due, by app and state.",
@@ -85,6 +93,9 @@ package enum MetricHelp {
         "makegood_requests_limited_total": "Requests beyond the share of their key.",
         "makegood_rescues_total": "Due receipts whose messages were published again, by lane.",
         "makegood_security_events_total": "Events that a person who looks for attacks should know.",
+        "makegood_sweep_due": "Questions of a sweep over Apple's books that are due, by sweep, app and environment.",
+        "makegood_sweep_lag_seconds": "How long the question of a sweep has been due that waits longest.",
+        "makegood_sweep_passed_over": "Entries of Apple's lists that do not verify, by sweep, app and environment.",
         "makegood_time_to_grant_seconds": "Time from the acceptance of a purchase to its grant.",
         "makegood_trust_total": "Answers whether a purchase may be granted before Apple confirms it.",
         "makegood_unconfirmed_grants": "Grants that Apple has not confirmed yet, by app.",

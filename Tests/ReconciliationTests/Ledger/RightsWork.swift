@@ -349,6 +349,16 @@ extension RightsTests {
                 try await database.run(Statements.lookAheadOfGoods, .zero)
                 _ = try await database.run(Statements.sumGoods, .seconds(3600))
                 #expect(try await database.run(Statements.sumGoodsAgain, .seconds(300)) == [])
+                try await database.run(Statements.lookAheadOfArrivals, .zero)
+                _ = try await database.run(Statements.sumArrivals, .seconds(3600))
+                #expect(try await database.run(Statements.sumArrivalsAgain, .seconds(300)) == [])
+                _ = try await database.run(Statements.timeliness, ())
+                _ = try await database.run(Statements.overdueItems, ())
+                _ = try await database.run(Statements.openDifferences, ())
+                _ = try await database.run(Statements.dueReport, ())
+                _ = try await database.run(Statements.missingReports, ())
+                let report = try await DayReport.read(day: "\(Date().rfc3339.prefix(10))", appID: nil, in: database)
+                #expect(try await database.run(Statements.keepReport, (day: report.day, report: report.json)) == [true])
                 try await database.run(Statements.createPayloadPartitions, 3)
                 try await database.run(Statements.dropLimitPlaces, ())
                 let retention = Statements.RetentionStep(days: 90, appsAskingByID: [], batch: 10)
@@ -402,6 +412,7 @@ extension RightsTests {
                 #expect(try await !repairs.handleReport(UUID()))
                 #expect(try await database.run(Statements.standings, [id]).count == 1)
                 #expect(try await database.run(Statements.purpose) == [.production])
+                _ = try await DayReport.read(day: "\(Date().rfc3339.prefix(10))", appID: "game", in: database)
                 try await UserProtection.check(nil, in: database)
                 try await database.run(Statements.openAppleUpdates, ())
                 try await database.run(Statements.backlog, ())
@@ -416,7 +427,9 @@ extension RightsTests {
             }
             try await workOnNotifications(in: lab, act)
             try await workOnChains(in: lab, act)
+            try await workOnCustomers(in: lab, act)
             try await workOnNotifications(in: lab, act)
+            try await workOnNotificationWindows(in: lab, act)
             try await act(.dashboard, in: lab) { database in
                 for line in Rights.all where line.object.hasPrefix("table v_") {
                     try await database.run(

@@ -43,7 +43,7 @@ import Testing
             var random = SeededRandom(announcing: "goods by day, at once")
             let seed = random.seed
             try await lab.fill(2000, &random)
-            _ = try await lab.ledger.run(Statements.lookAheadOfGoods, GoodsByDay.margin)
+            _ = try await lab.ledger.run(Statements.lookAheadOfGoods, RunningSums.margin)
             try await withThrowingTaskGroup { group in
                 for _ in 0..<5 {
                     group.addTask {
@@ -51,7 +51,7 @@ import Testing
                         // nothing to do.
                         try await lab.until("not summed in time") {
                             _ = try await lab.ledger.run(Statements.sumGoods, .seconds(7200))
-                            _ = try await lab.ledger.run(Statements.sumGoodsAgain, GoodsByDay.margin)
+                            _ = try await lab.ledger.run(Statements.sumGoodsAgain, RunningSums.margin)
                             return try await lab.isDone()
                         }
                     }
@@ -102,7 +102,7 @@ import Testing
                 // complete by then.
                 try await run("begin")
                 try await run("select now()")
-                _ = try await lab.ledger.run(Statements.lookAheadOfGoods, GoodsByDay.margin)
+                _ = try await lab.ledger.run(Statements.lookAheadOfGoods, RunningSums.margin)
                 while try await lab.step(.seconds(86_400)) {}
                 try await run(LedgerLab.give("later"))
                 try await run("commit")
@@ -128,11 +128,11 @@ import Testing
     @Test("the service: sums up to some minutes ago; where the clock went back, or counts anew, it begins again")
     func service() async throws {
         try await LedgerLab.with(endsSound: false) { lab in
-            let service = GoodsByDay(ledger: lab.ledger, logger: .silent)
+            let service = RunningSums.goodsByDay(lab.ledger, logger: .silent)
             func tick() async throws {
-                var span = GoodsByDay.spanMax
+                var span = RunningSums.spanMax
                 await service.tick(&span)
-                #expect(span == GoodsByDay.spanMax, "nothing failed")
+                #expect(span == RunningSums.spanMax, "nothing failed")
             }
             var random = SeededRandom(announcing: "goods by day, service")
             try await lab.fill(300, &random)
@@ -203,7 +203,7 @@ import Testing
                 return rows
             }
             #expect(try await read() >= 93_000, "two weeks, as nothing is summed")
-            _ = try await lab.ledger.run(Statements.lookAheadOfGoods, GoodsByDay.margin)
+            _ = try await lab.ledger.run(Statements.lookAheadOfGoods, RunningSums.margin)
             while try await lab.step(.seconds(86_400)) {}
             // The 25 grants of five minutes, and the other grants in the same pages' range of the index.
             let rows = try await read()

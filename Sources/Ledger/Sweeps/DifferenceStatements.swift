@@ -1,0 +1,130 @@
+package import Postgres
+package import Purchases
+
+extension Statements {
+    /// Notes differences between Apple's books and ours, each category and subject once. A difference that had healed
+    /// is open again; a difference that a person closed stays closed.
+    package static let noteDifferences = Statement<[Difference], Void>(
+        "differences.note",
+        [
+            .text("category") { $0.category.rawValue }, .text("subject") { $0.subject }, .text("app") { $0.appID },
+            .text("environment") { $0.environment }, .text("net") { $0.net.rawValue }, .json("details") { $0.details },
+        ],
+        sql: { rows in
+            """
+            insert into differences as d (category, subject, app_id, environment, net, details)
+            select distinct on (category, subject) category, subject, app, environment, net, details
+            from \(rows.rows(as: "i"))
+            order by category, subject
+            \(onKnownDifference)
+            """
+        })
+
+    /// Ends differences that a look found gone.
+    package static let endDifferences = Statement<[(category: Difference.Category, subject: String)], Void>(
+        "differences.end",
+        [.text("category") { $0.category.rawValue }, .text("subject") { $0.subject }],
+        sql: { rows in
+            """
+            update differences d set ended_at = now() from (
+              select d.category, d.subject from differences d join \(rows.rows(as: "i")) using (category, subject)
+              where d.ended_at is null order by 1, 2 for no key update of d) i
+            where (d.category, d.subject) = (i.category, i.subject)
+            """
+        })
+
+    /// Notes what an answer of Apple's shows to be missing, undone or different here. Runs before the facts of the
+    /// answer are stored, and compares the answer with the stored facts.
+    static let noteHeardDifferences = Statement<[HeardPurchase], Void>(
+        "differences.note_heard",
+        [
+            .text("app") { $0.appID }, .text("net") { $0.net.rawValue }, .text("transaction") { $0.transaction.id },
+            .text("environment") { $0.transaction.environment }, .text("product") { $0.transaction.productID },
+            .int32("quantity") { $0.transaction.quantity }, .date("revoked_at") { $0.transaction.revokedAt },
+            .date("signed_at") { $0.transaction.signedAt }, .bool("opens") { $0.opensReceipt },
+        ],
+        sql: { rows in
+            """
+            insert into differences as d (category, subject, app_id, environment, net, details)
+            select distinct on (k.category, i.transaction) k.category, i.transaction, i.app, i.environment, i.net,
+              jsonb_strip_nulls(jsonb_build_object('product', i.product, 'quantity', i.quantity,
+                'given', case when k.category = 'goods_differ' then g.quantity end))
+            from \(rows.rows(as: "i"))
+            left join lateral (
+              select transaction_id, revoked_at, signed_at from transactions
+              where transaction_id = i.transaction offset 0) t on true
+            left join lateral (
+              select quantity from grants where transaction_id = i.transaction offset 0) g on true
+            left join lateral (
+              select kind from revocations where transaction_id = i.transaction order by ordinal desc limit 1) r on true
+            cross join lateral (values
+              ('purchase_missing', t.transaction_id is null and i.opens and i.revoked_at is null and g.quantity is null),
+              ('end_missing', g.quantity is not null and i.revoked_at is not null and t.revoked_at is null
+                and r.kind is distinct from 'revoked'),
+              ('end_undone', i.revoked_at is null and r.kind = 'revoked' and i.signed_at > t.signed_at),
+              ('goods_differ', g.quantity <> i.quantity)) k(category, is_so)
+            where k.is_so
+            order by k.category, i.transaction
+            \(onKnownDifference)
+            """
+        })
+
+    private static let onKnownDifference = """
+        on conflict (category, subject) do update
+          set net = excluded.net, details = excluded.details, seen_at = now(), ended_at = null
+          where d.ended_by is null
+        """
+
+    package struct DifferencePlace: Sendable, Equatable {
+        package let category: String
+        package let subject: String
+
+        /// Before the first difference.
+        package static let first = DifferencePlace(category: "", subject: "")
+    }
+
+    /// Ends open differences that have healed: the purchase has a verdict for good, or the follow-up took it back, or gave
+    /// it back; an end that Apple has undone is missing no more. Looks at some open differences behind a place, in the order of their keys. Returns the last of them, and
+    /// how many ended. No row: there is none behind the place.
+    package static let endHealedDifferences = Statement<DifferencePlace, (last: DifferencePlace, ended: Int)>(
+        "differences.end_healed",
+        """
+        with seen as materialized (
+          select category, subject from differences
+          where ended_at is null and (category, subject) > ($1, $2) order by category, subject limit \(customerStepMax)),
+        ended as (
+          update differences d set ended_at = now() from (
+            select o.category, o.subject from seen o
+            left join lateral (
+              select kind from revocations where transaction_id = o.subject order by ordinal desc limit 1) r on true
+            left join lateral (
+              select transaction_id from grants where transaction_id = o.subject offset 0) g on true
+            left join lateral (
+              select revoked_at from transactions where transaction_id = o.subject offset 0) t on true
+            left join lateral (
+              select state from outcomes
+              where transaction_id = o.subject and state <> 'granted' and state in ('already_granted', 'rejected')
+              limit 1) v on true
+            where case o.category
+              when 'purchase_missing' then g.transaction_id is not null or v.state is not null
+              when 'end_missing' then r.kind = 'revoked' or g.transaction_id is null or t.revoked_at is null
+              when 'end_undone' then r.kind is distinct from 'revoked' else false end) h
+          where (d.category, d.subject) = (h.category, h.subject) and d.ended_at is null
+          returning 1)
+        select category, subject, (select count(*) from ended)
+        from seen order by category desc, subject desc limit 1
+        """,
+        bind: { [.text($0.category), .text($0.subject)] },
+        read: { row throws(PostgresError) in
+            (DifferencePlace(category: try row.text(0), subject: try row.text(1)), try row.int(2))
+        })
+}
+
+/// A purchase that a question to Apple told.
+struct HeardPurchase: Sendable {
+    var appID: String
+    var net: Net
+    var transaction: Transaction
+    /// Whether the answer opens a receipt for the purchase, because the purchase may be given.
+    var opensReceipt: Bool
+}

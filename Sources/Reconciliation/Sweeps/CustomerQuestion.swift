@@ -1,0 +1,240 @@
+import AppStore
+import AppleGateway
+import Foundation
+import Ledger
+import Purchases
+import Service
+
+/// The questions to Apple about one claimed customer, and what follows from the answers. The sweeps of purchases and of
+/// refunds share it.
+struct CustomerQuestion: Sendable {
+    /// After this many pages, 400 purchases, the customer rests for ``turn``, and others have their turn.
+    static let pagesMax = 20
+    static let turn: Duration = .seconds(5)
+    /// After so many failures in a row a row waits a day.
+    static let failuresMax = 8
+    /// After so many failures in a row a page of which nothing verifies is passed over.
+    static let unverifiedMax = 3
+    static let day: Duration = .seconds(86_400)
+
+    let sweeps: Sweeps
+    let app: AppServices
+    let claimed: Statements.ClaimedCustomer
+    let net: Statements.CustomerPlace.Net
+
+    /// Nil where the app is configured no longer.
+    init?(_ sweeps: Sweeps, _ claimed: Statements.ClaimedCustomer, _ net: Statements.CustomerPlace.Net) {
+        guard let app = sweeps.apps[claimed.walk.appID] else { return nil }
+        self.sweeps = sweeps
+        self.app = app
+        self.claimed = claimed
+        self.net = net
+    }
+
+    /// What a page lists.
+    struct Found: Sendable {
+        /// Each transaction once, in Apple's order.
+        var purchases: [(transaction: Transaction, jws: String)] = []
+        /// Entries that do not verify, or are of another app or environment.
+        var passedOver = 0
+
+        var isUnverified: Bool { purchases.isEmpty && passedOver > 0 }
+    }
+
+    private var scale: Double { sweeps.ledger.schedule.scale }
+    private var environment: StoreEnvironment { StoreEnvironment(rawValue: claimed.walk.environment) }
+
+    /// The places of which Apple can be asked now: apps with credentials that nobody paused, whose key Apple takes and
+    /// whose host is up.
+    static func places(_ sweeps: Sweeps) -> [Statements.SweptPlace] {
+        let scale = sweeps.ledger.schedule.scale
+        return sweeps.apps.ids.flatMap { id -> [Statements.SweptPlace] in
+            guard let app = sweeps.apps[id], app.serverAPI != nil, !sweeps.halts.isPaused(id),
+                sweeps.appleGateway.absence(of: .serverApi, for: app) == nil
+            else { return [] }
+            let policy = app.policy.sweeps
+            return app.lookUpOrder.map {
+                Statements.SweptPlace(
+                    appID: id, environment: $0.rawValue, customersEvery: policy.customersEvery.map { $0 * scale },
+                    refundsEvery: policy.refundsEvery.map { $0 * scale })
+            }
+        }
+    }
+
+    // MARK: Asking
+
+    /// One page. Where Apple does not know the id, another build of the app may have sold the purchase.
+    func page<Content: Page>(
+        _ list: @Sendable (ServerAPIClient, String, [StoreEnvironment]) -> Pages<Content>
+    ) async throws(AppleRefusal) -> Content {
+        var builds = ([app] + app.otherBuilds)[...]
+        while let build = builds.popFirst() {
+            do throws(AppleRefusal) {
+                return try await page(of: build, list)
+            } catch {
+                guard error.fate == .retry(.notFoundYet), !builds.isEmpty else { throw error }
+            }
+        }
+        throw AppleRefusal(.hold(.credentialsMissing))
+    }
+
+    private func page<Content: Page>(
+        of build: AppServices, _ list: @Sendable (ServerAPIClient, String, [StoreEnvironment]) -> Pages<Content>
+    ) async throws(AppleRefusal) -> Content {
+        guard let api = sweeps.appleGateway.serverAPI(of: build, lane: .sweep) else {
+            throw AppleRefusal(.hold(.credentialsMissing))
+        }
+        return try await sweeps.appleGateway.ask(.serverApi, for: build) {
+            () async throws(AppStoreFailure) -> (answer: Content, calls: [ServiceCall]) in
+            var iterator = list(api, claimed.askedID, [environment]).makeAsyncIterator()
+            guard let page = try await iterator.next() else { throw AppStoreFailure(.garbage) }
+            return (page.value, page.calls)
+        }.answer
+    }
+
+    func verified(_ signed: [String]) async -> Found {
+        var found = Found()
+        var places: [String: Int] = [:]
+        for jws in signed {
+            guard let payload = try? await app.verifier.transaction(jws),
+                let transaction = Transaction(payload, from: environment),
+                transaction.environment == environment.rawValue
+            else {
+                found.passedOver += 1
+                continue
+            }
+            if let place = places[transaction.id] {
+                let known = found.purchases[place].transaction.signedAt ?? .distantPast
+                if transaction.signedAt ?? .distantPast >= known { found.purchases[place] = (transaction, jws) }
+            } else {
+                places[transaction.id] = found.purchases.count
+                found.purchases.append((transaction, jws))
+            }
+        }
+        return found
+    }
+
+    // MARK: Writing
+
+    /// Stores a page with the place behind it.
+    func hear(
+        _ found: Found, revision: String?, next: Statements.CustomerPlace.Next
+    ) async throws(AppleRefusal) {
+        try await stored { () async throws(LedgerError) in try await store(found, revision: revision, next: next) }
+    }
+
+    /// Runs what writes to the ledger. A database that is away is no failure of Apple's: the row waits.
+    func stored(_ body: () async throws(LedgerError) -> Void) async throws(AppleRefusal) {
+        do throws(LedgerError) {
+            try await body()
+        } catch {
+            if error.isRetryable { throw AppleRefusal(.postpone(.historyPending, until: nil)) }
+            sweeps.logger.error("the database refuses an answer of Apple's", metadata: LogKeys.error(error))
+            throw AppleRefusal(.retry(.appleAnswer))
+        }
+    }
+
+    private func store(
+        _ found: Found, revision: String?, next: Statements.CustomerPlace.Next
+    ) async throws(LedgerError) {
+        var hearing = Hearing(notification: nil, appID: claimed.walk.appID, net: net == .customer ? .customer : .refund)
+        hearing.transactions = found.purchases.map(\.transaction)
+        hearing.submissions = try await opened(found)
+        hearing.customers = named(found)
+        hearing.customerPlace = .init(
+            net: net, claimed, revision: revision, passedOver: found.passedOver, next: next)
+        let pointers = try await sweeps.ledger.hear(hearing)
+        // The rows are due as well; these messages only save the wait for the scheduler.
+        for pointer in pointers { sweeps.workQueue.publish(pointer, lane: .unposted) }
+        if !found.purchases.isEmpty { sweeps.followUps.wake() }
+    }
+
+    /// A receipt for each purchase that may be given and that nobody was given, here or by the former system.
+    private func opened(_ found: Found) async throws(LedgerError) -> [Submission] {
+        let standing = found.purchases.filter {
+            !$0.transaction.isTakenBack && !app.policy.isHistorical($0.transaction, at: claimed.readAt)
+        }
+        guard !standing.isEmpty else { return [] }
+        // No receipt has this id.
+        let question = Statements.ListedQuestion(
+            receiptID: UUID(), appID: claimed.walk.appID, transactions: standing.map(\.transaction))
+        let known = try await sweeps.ledger.run(Statements.knownPurchases, question)
+        return zip(standing, known).filter { !$1.isGranted }.map { purchase, _ in
+            Submission(unposted: purchase.transaction, jws: purchase.jws, of: claimed.walk.appID, source: .sweep)
+        }
+    }
+
+    /// The customers that the page names, each with the time in which refunds are likely.
+    private func named(_ found: Found) -> [Statements.NamedCustomer] {
+        var named: [String: Statements.NamedCustomer] = [:]
+        for (transaction, _) in found.purchases {
+            let customer = transaction.customerID ?? claimed.walk.customer
+            let days = Double(Statements.refundDays) * 86_400
+            let until = max(transaction.purchasedAt.addingTimeInterval(days), transaction.expiresAt ?? .distantPast)
+            var name =
+                named[customer]
+                ?? .init(
+                    walk: .init(appID: claimed.walk.appID, environment: claimed.walk.environment, customer: customer),
+                    askedID: transaction.id, activeUntil: until)
+            name.activeUntil = max(name.activeUntil, until)
+            named[customer] = name
+        }
+        return Array(named.values)
+    }
+
+    /// Whether Apple names the customer of this row by another id.
+    func isNamedOtherwise(_ found: Found) -> Bool {
+        let ids = Set(found.purchases.compactMap(\.transaction.customerID))
+        return !ids.isEmpty && !ids.contains(claimed.walk.customer)
+    }
+
+    // MARK: Failing
+
+    /// Ends a claim without a page. Returns how long the sweep should rest because Apple takes no calls now; nil: Apple
+    /// does.
+    ///
+    /// - Parameters:
+    ///   - hasPlace: whether Apple was asked for what comes behind a page.
+    ///   - failures: in a row, before this one.
+    func putOff(_ error: AppleRefusal, hasPlace: Bool, failures: Int) async -> Duration? {
+        switch error.fate {
+        case .retry(let reason), .reject(let reason):
+            let isRefused = error.calls.last?.code == APIErrorCode.invalidRequestRevision.rawValue
+            await fail(
+                reason, failures: failures, forgetsPlace: hasPlace && (isRefused || failures >= Self.failuresMax))
+            return nil
+        case .postpone(_, let until):
+            let named = until.map { Duration.seconds(max(1, $0.timeIntervalSinceNow)) }
+            return await wait(for: named ?? Self.turn * scale)
+        case .halt, .hold:
+            return await wait(for: Self.turn * scale)
+        }
+    }
+
+    /// Puts the customer off because an answer of Apple's was of no use.
+    func fail(_ reason: Reason, failures: Int, forgetsPlace: Bool = false) async {
+        let schedule = sweeps.ledger.schedule
+        let delay =
+            failures < Self.failuresMax
+            ? schedule.delay(afterAttempts: failures, random: Double.random(in: 0..<1)) : Self.day * scale
+        await putOff(
+            .init(net: net, claimed, dueIn: delay, problem: reason, forgetsPlace: forgetsPlace))
+    }
+
+    /// The row stays due; other rows of the app are no better off.
+    private func wait(for time: Duration) async -> Duration {
+        await putOff(.init(net: net, claimed, dueIn: time, problem: nil))
+        return time
+    }
+
+    private func putOff(_ row: Statements.PutOffCustomer) async {
+        // Where the database does not answer, the lease ends and the row is due again.
+        _ = try? await sweeps.ledger.run(
+            net == .customer ? Statements.putOffCustomer : Statements.putOffRefunds, row)
+    }
+}
+
+extension Duration {
+    /// A tenth more or less, so that what was due together is not due together again.
+    func spread() -> Duration { self * Double.random(in: 0.9..<1.1) }
+}

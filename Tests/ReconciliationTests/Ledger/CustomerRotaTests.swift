@@ -1,0 +1,373 @@
+import Foundation
+import Postgres
+import Purchases
+import Testing
+
+@testable import Encoding
+@testable import Ledger
+
+/// Goal: each known customer of Apple's has one row, is asked when the row says so, and by one reader at a time
+/// (S3-54, B1). Method: the statements of the rota on the real database, with two readers in turn.
+@Suite(.timeLimit(.minutes(8))) struct CustomerRotaTests {
+    private static let place = Statements.SweptPlace(
+        appID: "game", environment: "Production", customersEvery: .seconds(3600), refundsEvery: .seconds(60))
+
+    @Test(
+        "customers get rows behind the verdicts, once, and imported ones too; a row of an original id leaves the rota")
+    func entered() async throws {
+        try await LedgerLab.with { lab in
+            try await lab.settle(
+                try await lab.post(), .purchase("t1") { $0.customerID = "c1" }, .purchase("t2"),
+                .purchase("t3") { $0.customerID = "c1" })
+            func period(_ transaction: inout Transaction, _ number: Double, of customer: String?) {
+                transaction.purchasedAt += number * 86_400
+                transaction.expiresAt = transaction.purchasedAt + 86_400
+                transaction.customerID = customer
+            }
+            try await lab.settle(
+                try await lab.post("u2"), .purchase("p1", kind: .autoRenewable) { period(&$0, 0, of: nil) })
+            try await lab.enter(until: ["c1 t1", "p1 p1", "t2 t2"])
+            // Apple names the customer of the chain from the second period on.
+            try await lab.settle(
+                try await lab.post("u2"), .purchase("p2", of: "p1", kind: .autoRenewable) { period(&$0, 1, of: "c2") })
+            try await lab.withSession { other in
+                try await other.run(.begin)
+                try await other.run(
+                    Statement<Void, Void>("test.lock", "select from customer_progress for no key update"))
+                #expect(try await lab.enter() == nil, "another worker enters them")
+                try await other.run(.commit)
+            }
+            try await lab.enter(until: ["c1 t1", "c2 p2", "p1 p1 gone", "t2 t2"])
+
+            let importing = { (id: String) in
+                """
+                insert into imported_grants
+                  (transaction_id, app_id, environment, original_transaction_id, user_id, product_id, purchased_at)
+                values ('\(id)', 'game', 'Production', '\(id)', 'u3', 'coins', now())
+                """
+            }
+            try await lab.run("alter table imported_grants disable trigger imported_grants_enter_customers")
+            try await lab.run(importing("i1"))
+            try await lab.run("alter table imported_grants enable trigger imported_grants_enter_customers")
+            try await lab.run(importing("i2"))
+            #expect(try await lab.customers.filter { $0.hasPrefix("i") } == ["i2 i2"])
+            #expect(try await lab.ledger.run(Statements.enterImported, ()) == [2])
+            #expect(try await lab.ledger.run(Statements.enterImported, ()) == [], "all are entered")
+            #expect(try await lab.customers.filter { $0.hasPrefix("i") } == ["i1 i1", "i2 i2"])
+
+            #expect(try await lab.ledger.run(Statements.scheduleCustomers, [Self.place]) == [5])
+            #expect(try await lab.ledger.run(Statements.scheduleCustomers, [Self.place]) == [0])
+            #expect(
+                try await lab.number(
+                    """
+                    select count(*) from history_walks
+                    where due_at between now() - interval '1 minute' and now() + interval '1 hour'
+                    """) == 5)
+            #expect(
+                try await lab.number(
+                    """
+                    select count(*) from history_walks where customer like 'i%'
+                      and refunds_due_at between now() - interval '1 minute' and now() + interval '1 minute'
+                    """) == 2)
+        }
+    }
+
+    @Test("one reader at a time; whom somebody wants goes first; a reader that lost its claim moves nothing")
+    func claims() async throws {
+        try await LedgerLab.with { lab in
+            for number in 1...6 { try await lab.customer("c\(number)", dueIn: "\(number - 10) minutes") }
+            try await lab.run("update history_walks set wanted_by = 'support', wanted_at = now() where customer = 'c6'")
+            let first = try await lab.claim()
+            #expect(Set(first.map(\.walk.customer)) == ["c6", "c1", "c2", "c3"])
+            #expect(first.allSatisfy { $0.askedID == "a" && $0.revision == nil && $0.reader == 1 })
+            #expect(Set(try await lab.claim().map(\.walk.customer)) == ["c4", "c5"])
+            #expect(try await lab.claim().isEmpty)
+            // The rota of an app that wants none waits; what somebody wants does not.
+            try await lab.run("update history_walks set swept_until = now()")
+            var off = Self.place
+            off.customersEvery = nil
+            let wanted = try await lab.claim(off)
+            #expect(wanted.map(\.walk.customer) == ["c6"] && wanted.map(\.reader) == [2])
+
+            let lost = try #require(first.first { $0.walk.customer == "c6" })
+            let purchase = Verdict.Entry.purchase("t1").transaction.signed(10)
+            try await lab.move(lost, "lost", .end(dueIn: .seconds(600)), purchase)
+            #expect(try await lab.position("c6") == "- 0 0 support", "another reader has the claim")
+            #expect(try await lab.number("select count(*) from transactions") == 1, "the facts count all the same")
+            let reader = try #require(wanted.first)
+            try await lab.move(reader, "r1", .page(lease: .seconds(60)))
+            #expect(try await lab.position("c6") == "r1 1 0 support")
+            // It is wanted once more while it is read.
+            try await lab.run("update history_walks set wanted_at = clock_timestamp() where customer = 'c6'")
+            try await lab.move(reader, "r2", .end(dueIn: .seconds(600)), passedOver: 3)
+            #expect(try await lab.position("c6") == "r2 2 3 support")
+            #expect(try await lab.claim().contains { $0.walk.customer == "c6" }, "it is still due")
+        }
+    }
+
+    @Test("a sweep goes on behind the last one, and begins anew after what did not verify, for the sample, and in time")
+    func beginnings() async throws {
+        try await LedgerLab.with { lab in
+            try await lab.customer("c1", dueIn: "-1 minute")
+            func sweep(_ revision: String?, passedOver: Int = 0) async throws -> String? {
+                let claimed = try #require(try await lab.claim().first)
+                try await lab.move(claimed, revision, .end(dueIn: .seconds(600)), passedOver: passedOver)
+                try await lab.run("update history_walks set due_at = now()")
+                return claimed.revision
+            }
+            #expect(try await sweep("r1") == nil)
+            #expect(try await sweep("r2") == "r1")
+            #expect(try await sweep(nil) == "r2", "Apple named no place")
+            #expect(try await sweep("r3", passedOver: 1) == "r2")
+            #expect(try await sweep("r4") == nil)
+            #expect(try await sweep("r5") == "r4")
+            try await lab.run("update history_walks set whole_at = now() - interval '183 days'")
+            #expect(try await sweep("r6") == nil)
+            try await lab.run("update history_walks set wanted_by = 'sample', wanted_at = now()")
+            #expect(try await sweep("r7") == nil)
+            #expect(try await lab.texts("select coalesce(wanted_by, '-') from history_walks") == ["-"])
+
+            // A list that is under way goes on, whatever happened meanwhile.
+            let claimed = try #require(try await lab.claim().first)
+            try await lab.move(claimed, "r8", .rest(.zero), passedOver: 1)
+            let next = try #require(try await lab.claim().first)
+            #expect(next.revision == "r8" && next.pages == 1)
+            let refused = Statements.PutOffCustomer(
+                net: .customer, next, dueIn: .zero, problem: .appleAnswer, forgetsPlace: true)
+            _ = try await lab.ledger.run(Statements.putOffCustomer, refused)
+            let anew = try #require(try await lab.claim().first)
+            #expect(anew.revision == nil && anew.failures == 1 && anew.pages == 0)
+            let untold = Statements.PutOffCustomer(net: .customer, anew, dueIn: .seconds(60), problem: nil)
+            _ = try await lab.ledger.run(Statements.putOffCustomer, untold)
+            #expect(try await lab.claim().isEmpty)
+            #expect(
+                try await lab.number("select count(*) from history_walks where due_at <= now() and failures = 1") == 1)
+            try await lab.run("update history_walks set swept_until = now()")
+            let last = try #require(try await lab.claim().first)
+            try await lab.move(last, "r9", .gone)
+            #expect(try await lab.customers == ["c1 a gone"])
+        }
+    }
+
+    @Test("an unpaid order, a report and a look-up make the right customers due, and not again at once")
+    func reasons() async throws {
+        try await LedgerLab.with { lab in
+            for (user, id) in [("u1", "t1"), ("u2", "t2"), ("u3", "t3"), ("u4", "t4")] {
+                try await lab.settle(try await lab.post(user), .purchase(id) { $0.customerID = "c\(id.dropFirst())" })
+            }
+            try await lab.run(
+                """
+                insert into apps (app_id, configuration_sha256) values ('game', 'x') on conflict do nothing
+                """)
+            try await lab.run(
+                """
+                insert into orders (id, app_id, user_id, product_id, pay_by)
+                values (gen_random_uuid(), 'game', 'u1', 'coins', now() - interval '1 minute'),
+                  (gen_random_uuid(), 'game', 'u4', 'coins', now() + interval '1 minute')
+                """)
+            try await lab.run(
+                """
+                insert into client_reports (id, app_id, user_id, kind, details, reported_at)
+                values (gen_random_uuid(), 'game', 'u2', 'paid_without_proof', '{}', now() - interval '1 minute'),
+                  (gen_random_uuid(), 'game', 'u4', 'failed', '{}', now() - interval '1 minute')
+                """)
+            try await lab.run(
+                "update customer_progress set orders_to = now() - interval '15 minutes', reports_to = now() - interval '5 minutes'"
+            )
+            #expect(try await lab.ledger.run(Statements.wantUnpaid, .seconds(60)) == [true], "more time is left")
+            #expect(try await lab.ledger.run(Statements.wantUnpaid, .seconds(60)) == [false])
+            #expect(try await lab.ledger.run(Statements.wantReported, .seconds(60)) == [false])
+            #expect(
+                try await lab.ledger.run(Statements.wantLookedUp, (appID: "game", subject: .transaction("t3"))) == [1])
+            #expect(
+                try await lab.ledger.run(Statements.wantLookedUp, (appID: "other", subject: .transaction("t3"))) == [0])
+            let wanted =
+                "select concat_ws(' ', customer, wanted_by) from history_walks where due_at <= now() order by 1"
+            #expect(try await lab.texts(wanted) == ["c1 unpaid_order", "c2 paid_without_proof", "c3 support"])
+            try await lab.run("update history_walks set due_at = 'infinity', wanted_by = null, swept_at = now()")
+            #expect(
+                try await lab.ledger.run(
+                    Statements.wantCustomer,
+                    .init(
+                        [(appID: "game", name: .purchase("t1")), (appID: "game", name: .user("u2"))],
+                        reason: .missingPeriods)) == [2])
+            #expect(try await lab.texts(wanted) == [], "the last sweep is not ten minutes old")
+            #expect(
+                try await lab.number(
+                    "select count(*) from history_walks where due_at <= now() + interval '10 minutes'") == 2)
+        }
+    }
+
+    @Test("a difference is open until a look finds it gone, or a person closes it")
+    func differences() async throws {
+        try await LedgerLab.with { lab in
+            let bought = Verdict.Entry.purchase("t1").transaction
+            func hear(_ transaction: Transaction, opens: Bool = false) async throws {
+                var hearing = Hearing(notification: nil, appID: "game", net: .customer)
+                hearing.transactions = [transaction]
+                if opens {
+                    hearing.submissions = [
+                        Submission(unposted: transaction, jws: "h.b.s", of: "game", source: .sweep)
+                    ]
+                }
+                try await lab.hear([hearing])
+            }
+            func heal() async throws -> Int? {
+                try await lab.ledger.run(Statements.endHealedDifferences, .first).first?.ended
+            }
+            func open() async throws -> [String] {
+                try await lab.texts(
+                    "select category || ' ' || subject from differences where ended_at is null order by 1")
+            }
+            try await hear(bought.signed(10), opens: true)
+            try await hear(Verdict.Entry.purchase("old").transaction.signed(10))
+            #expect(try await open() == ["purchase_missing t1"], "nothing is missing of what the former system gave")
+            #expect(try await heal() == 0)
+            try await lab.settle(try await lab.post(), .purchase("t1", signedAt: LedgerLab.bought + 10))
+            #expect(try await heal() == 1)
+            try await hear(bought.refunded(60))
+            #expect(try await open() == ["end_missing t1"])
+            try await lab.followUp()
+            #expect(try await heal() == 1)
+            try await hear(bought.signed(90))
+            #expect(try await open() == ["end_undone t1"])
+            try await lab.followUp()
+            #expect(try await heal() == 1)
+            #expect(try await heal() == nil)
+            try await hear(bought.signed(100) { $0.quantity = 2 })
+            #expect(try await open() == ["goods_differ t1"])
+            #expect(try await heal() == 0, "a person looks at it")
+            try await lab.run(
+                "update differences set ended_at = now(), ended_by = 'ann' where category = 'goods_differ'")
+            try await hear(bought.signed(110) { $0.quantity = 2 })
+            #expect(try await open() == [])
+            let state = Difference(
+                .stateDiffers, "o1", appID: "game", environment: "Production", net: .subscription, details: #"{"a": 1}"#
+            )
+            for _ in 0..<2 { _ = try await lab.ledger.run(Statements.noteDifferences, [state, state]) }
+            #expect(try await open() == ["state_differs o1"])
+            _ = try await lab.ledger.run(
+                Statements.endDifferences, [(category: .stateDiffers, subject: "o1"), (.endUndone, "o1")])
+            #expect(try await open() == [])
+            #expect(
+                try await lab.texts("select kind || ' ' || transaction_id from net_catches order by 1")
+                    == ["end t1", "purchase old", "purchase t1", "reversal t1"])
+        }
+    }
+}
+
+extension LedgerLab {
+    func enter() async throws -> Int? { try await ledger.run(Statements.enterCustomers, .seconds(60)).first }
+
+    /// Enters customers until the rows are these. A transaction of another database may hold the feed up for a moment.
+    func enter(until expected: [String]) async throws {
+        try await until("the customers are not entered") {
+            _ = try await enter()
+            return try await customers == expected
+        }
+        #expect(try await customers == expected)
+    }
+
+    /// `customer asked_id`, in order, with the word `gone` where the row has left the rota.
+    var customers: [String] {
+        get async throws {
+            try await texts(
+                """
+                select concat_ws(' ', customer, coalesce(swept_asked_id, asked_id), case when due_at = 'infinity' then 'gone' end)
+                from history_walks order by 1
+                """)
+        }
+    }
+
+    func customer(_ id: String, dueIn: String) async throws {
+        try await run(
+            """
+            insert into history_walks (app_id, environment, customer, asked_id, busy_until, due_at)
+            values ('game', 'Production', '\(id)', 'a', now(), now() + interval '\(dueIn)')
+            """)
+    }
+
+    func claim(_ place: Statements.SweptPlace? = nil) async throws -> [Statements.ClaimedCustomer] {
+        let place =
+            place
+            ?? Statements.SweptPlace(
+                appID: "game", environment: "Production", customersEvery: .seconds(3600), refundsEvery: nil)
+        return try await ledger.run(
+            Statements.claimCustomers,
+            .init(places: [place], lease: .seconds(60), wholeEvery: .seconds(182 * 86_400)))
+    }
+
+    func move(
+        _ claimed: Statements.ClaimedCustomer, _ revision: String?, _ next: Statements.CustomerPlace.Next,
+        _ transactions: Transaction..., passedOver: Int = 0
+    ) async throws {
+        var hearing = Hearing(notification: nil, appID: "game", net: .customer)
+        hearing.transactions = transactions
+        hearing.customerPlace = .init(
+            net: .customer, claimed, revision: revision, passedOver: passedOver, next: next)
+        try await hear([hearing])
+    }
+
+    /// `revision pages passed_over wanted_by`
+    func position(_ customer: String) async throws -> String? {
+        try await texts(
+            """
+            select concat_ws(' ', coalesce(swept_revision, '-'), swept_pages, passed_over, wanted_by) from history_walks
+            where customer = '\(customer)'
+            """
+        ).first
+    }
+}
+
+extension RightsTests {
+    /// Keeps the rota of customers as the worker, and looks up as those who may.
+    static func workOnCustomers(
+        in lab: LedgerLab,
+        _ act: (DatabaseRole, LedgerLab, (Database) async throws -> Void) async throws -> Void
+    ) async throws {
+        try await lab.customer("rights", dueIn: "-1 minute")
+        try await lab.run(
+            "update history_walks set refunds_due_at = now(), active_until = now() where customer = 'rights'")
+        let place = Statements.SweptPlace(
+            appID: "game", environment: "Production", customersEvery: .seconds(3600), refundsEvery: .seconds(60))
+        let claim = Statements.CustomerClaim(places: [place], lease: .zero, wholeEvery: .seconds(60))
+        try await act(.worker, lab) { database in
+            try await database.run(Statements.enterCustomers, .seconds(60))
+            try await database.run(Statements.enterImported, ())
+            try await database.run(Statements.scheduleCustomers, [place])
+            try await database.run(Statements.wantUnpaid, .seconds(60))
+            try await database.run(Statements.wantReported, .seconds(60))
+            try await database.run(
+                Statements.wantCustomer, .init([(appID: "game", name: .user("u1"))], reason: .support))
+            let claimed = try #require(try await database.run(Statements.claimCustomers, claim).first)
+            let ofRefunds = try #require(try await database.run(Statements.claimRefunds, claim).first)
+            var hearing = Hearing(notification: nil, appID: "game", net: .customer)
+            hearing.transactions = [Verdict.Entry.purchase("swept").transaction.signed(60)]
+            hearing.customers = [
+                .init(
+                    walk: .init(appID: "game", environment: "Production", customer: "named"), askedID: "swept",
+                    activeUntil: .now)
+            ]
+            for (net, reader) in [(Statements.CustomerPlace.Net.customer, claimed), (.refund, ofRefunds)] {
+                hearing.customerPlace = .init(
+                    net: net, reader, revision: "r", passedOver: 0, next: .end(dueIn: .seconds(60)))
+                try await lab.hear([hearing], on: database)
+            }
+            try await database.run(
+                Statements.putOffCustomer, .init(net: .customer, claimed, dueIn: .zero, problem: .appleAnswer))
+            try await database.run(
+                Statements.putOffRefunds, .init(net: .refund, ofRefunds, dueIn: .zero, problem: .appleAnswer))
+            try await database.run(Statements.refundsUndone, (walk: claimed.walk, listed: []))
+            try await database.run(
+                Statements.noteDifferences,
+                [Difference(.goodsDiffer, "t", appID: "game", environment: "Production", net: .customer)])
+            try await database.run(Statements.endDifferences, [(category: .goodsDiffer, subject: "t")])
+            try await database.run(Statements.endHealedDifferences, .first)
+        }
+        for role in [DatabaseRole.ingest, .support] {
+            try await act(role, lab) { database in
+                try await database.run(Statements.wantLookedUp, (appID: "game", subject: .transaction("swept")))
+            }
+        }
+    }
+}

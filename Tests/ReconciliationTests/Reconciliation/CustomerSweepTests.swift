@@ -1,0 +1,363 @@
+import AppStore
+import AppStoreSimulator
+import Foundation
+import Purchases
+import RabbitMQ
+import Testing
+
+@testable import AppleGateway
+@testable import Encoding
+@testable import Ledger
+@testable import Reconciliation
+@testable import Settings
+@testable import WorkQueue
+
+/// Goal: what nobody told of a known customer is found in Apple's books, once, and no answer of Apple's stops a sweep for
+/// good (B1, B2, S1-6, S3-54, P32). Method: the sweeps between the simulator over real HTTP and a real ledger, round by
+/// round; the simulator's list of calls is the witness.
+@Suite(.timeLimit(.minutes(8))) struct CustomerSweepTests {
+    @Test("what nobody told is found once, a finished consumable too; later only what has changed is read")
+    func found() async throws {
+        try await VerifyLab.with { lab in
+            let sweeps = try await lab.sweeps()
+            let known = try await lab.buy()
+            let lost = try await lab.sell { $0.customer = "one" }.purchase.transactionId
+            let finished = try await lab.sell { $0.customer = "one" }.purchase.transactionId
+            let api = try #require(sweeps.apps[VerifyLab.appID]?.serverAPI)
+            try await api.finishTransaction(finished, in: [.production])
+            try await lab.enter(sweeps)
+            await CustomerSweep(sweeps).round()
+            #expect(try await lab.unposted() == [lost, finished].sorted().map { "\($0) received sweep" })
+            #expect(
+                try await lab.lab.texts("select concat_ws(' ', transaction_id, kind, net) from net_catches order by 1")
+                    == [lost, finished].sorted().map { "\($0) purchase customer" })
+            #expect(
+                try await lab.lab.texts("select category || ' ' || subject from differences order by 2")
+                    == [lost, finished].sorted().map { "purchase_missing \($0)" })
+            #expect(try await lab.walks() == ["1 0 0 - t"])
+            #expect(try await lab.lab.number("select count(*) from transactions where signed_at is not null") == 3)
+            #expect(lab.historyCalls == 1)
+
+            try await lab.makeDue()
+            await CustomerSweep(sweeps).round()
+            #expect(lab.historyCalls == 2)
+            #expect(try await lab.lab.number("select count(*) from net_catches") == 2, "the page was empty")
+            try lab.store.refund(known)
+            try await lab.makeDue()
+            await CustomerSweep(sweeps).round()
+            #expect(
+                try await lab.lab.texts("select transaction_id || ' ' || kind from net_catches where kind = 'end'")
+                    == ["\(known) end"])
+            try await lab.lab.followUp()
+            #expect(try await lab.unposted().count == 2)
+            #expect(await CustomerSweep(sweeps).round() > .zero, "nobody is due")
+            #expect(lab.historyCalls == 3)
+        }
+    }
+
+    @Test("no receipt is opened for what the former system gave, nor for what row 0c rejects")
+    func givenBefore() async throws {
+        try await VerifyLab.with { lab in
+            let sweeps = try await lab.sweeps(grantFrom: Date.now.formatted(.iso8601))
+            _ = try await lab.buy()
+            let imported = try await lab.sell { $0.customer = "one" }.purchase.transactionId
+            try await lab.importGrant(imported)
+            _ = try await lab.sell {
+                $0.customer = "one"
+                $0.purchaseDate = lab.store.now - 400 * 86_400_000
+            }
+            try await lab.enter(sweeps)
+            // Of the imported purchase alone, Apple's customer is not known before Apple is asked.
+            for _ in 0..<3 {
+                try await lab.makeDue()
+                await CustomerSweep(sweeps).round()
+            }
+            #expect(try await lab.lab.number("select count(*) from transactions") == 3, "the facts are stored")
+            #expect(try await lab.unposted() == [])
+            #expect(try await lab.lab.number("select count(*) from differences") == 0)
+            #expect(
+                try await lab.lab.texts("select customer from history_walks where due_at = 'infinity'") == [imported])
+        }
+    }
+
+    @Test("a long history is read in parts, and others have their turn; two readers read each page once")
+    func long() async throws {
+        try await VerifyLab.with { lab in
+            #expect(CustomerSweep.pagesMax * 20 >= 20_000, "a customer may have 20,000 transactions")
+            let sweeps = try await lab.sweeps()
+            let ids = try await lab.sell(21 * 20)
+            try await lab.give(ids[0])
+            let other = try await lab.sell { $0.customer = "two" }.purchase
+            try await lab.give(other.transactionId, customer: other.appTransactionId)
+            try await lab.enter(sweeps)
+            let second = try await lab.sweeps()
+            async let beside = CustomerSweep(second).round()
+            await CustomerSweep(sweeps).round()
+            _ = await beside
+            #expect(lab.historyCalls == CustomerQuestion.pagesMax + 1)
+            #expect(
+                try await lab.lab.texts(
+                    "select concat_ws(' ', swept_pages, swept_at is not null) from history_walks order by 1")
+                    == ["1 t", "20 f"])
+            #expect(
+                try await lab.lab.number(
+                    "select count(*) from history_walks where swept_at is null and due_at > now()") == 1, "it rests")
+            try await lab.lab.run("update history_walks set due_at = now() where swept_at is null")
+            await CustomerSweep(sweeps).round()
+            #expect(try await lab.lab.number("select count(*) from history_walks where swept_at is not null") == 2)
+            #expect(lab.historyCalls == CustomerQuestion.pagesMax + 2)
+            #expect(try await lab.lab.number("select count(*) from transactions") == ids.count + 1)
+            #expect(try await lab.unposted().count == ids.count - 1)
+        }
+    }
+
+    @Test("a refused place is forgotten, and the list begins anew")
+    func refusedRevision() async throws {
+        try await VerifyLab.with { lab in
+            let sweeps = try await lab.sweeps()
+            _ = try await lab.buy()
+            try await lab.enter(sweeps)
+            await CustomerSweep(sweeps).round()
+            let lost = try await lab.sell { $0.customer = "one" }.purchase.transactionId
+            var fault = FaultRequest(.error, on: .history, count: 1)
+            fault.errorCode = 4_000_005
+            try lab.store.fault(fault)
+            try await lab.makeDue()
+            await CustomerSweep(sweeps).round()
+            #expect(try await lab.walks() == ["0 0 1 apple_answer t"])
+            #expect(try await lab.lab.number("select count(*) from history_walks where swept_revision is null") == 1)
+            try await lab.makeDue()
+            await CustomerSweep(sweeps).round()
+            #expect(try await lab.walks() == ["1 0 0 - t"])
+            #expect(try await lab.unposted() == ["\(lost) received sweep"])
+        }
+    }
+
+    @Test("entries that do not verify are passed over, counted, and read again from the first page")
+    func unverifiable() async throws {
+        try await VerifyLab.with { lab in
+            let sweeps = try await lab.sweeps()
+            let known = try await lab.buy()
+            try await lab.enter(sweeps)
+            try lab.store.fault(FaultRequest(.foreignRoot, on: .history))
+            for failure in 1...CustomerQuestion.unverifiedMax {
+                await CustomerSweep(sweeps).round()
+                #expect(try await lab.walks() == ["0 0 \(failure) apple_answer f"])
+                try await lab.makeDue()
+            }
+            await CustomerSweep(sweeps).round()
+            #expect(try await lab.walks() == ["1 1 0 - t"], "it goes on behind the page, and is not complete")
+            #expect(
+                try await lab.lab.number(
+                    "select count(*) from history_walks where due_at <= now() + interval '1 day'") == 1)
+            lab.store.clearFaults()
+            // One good entry beside one that is none.
+            var part = FaultRequest(.status, on: .history, count: 1)
+            part.status = 200
+            part.body =
+                #"{"signedTransactions": ["\#(try lab.store.sign(known))", "a.b.c"], "revision": "r", "hasMore": false}"#
+            try lab.store.fault(part)
+            try await lab.makeDue()
+            await CustomerSweep(sweeps).round()
+            #expect(try await lab.walks() == ["1 1 0 - t"])
+            let lost = try await lab.sell { $0.customer = "one" }.purchase.transactionId
+            try await lab.makeDue()
+            await CustomerSweep(sweeps).round()
+            #expect(try await lab.walks() == ["1 0 0 - t"])
+            #expect(try await lab.unposted() == ["\(lost) received sweep"])
+        }
+    }
+
+    @Test("a list that leads in a circle is a failure, keeps its facts, and begins anew")
+    func circle() async throws {
+        try await VerifyLab.with { lab in
+            let sweeps = try await lab.sweeps()
+            let known = try await lab.buy()
+            try await lab.enter(sweeps)
+            var page = FaultRequest(.status, on: .history)
+            page.status = 200
+            page.body =
+                #"{"signedTransactions": ["\#(try lab.store.sign(known))"], "revision": "same", "hasMore": true}"#
+            try lab.store.fault(page)
+            await CustomerSweep(sweeps).round()
+            #expect(lab.historyCalls == 2)
+            #expect(try await lab.walks() == ["1 0 1 apple_answer f"])
+            #expect(try await lab.lab.number("select count(*) from transactions where signed_at is not null") == 1)
+            lab.store.clearFaults()
+            // The simulator refuses the strange place, and then the list begins anew.
+            for _ in 0..<2 {
+                try await lab.makeDue()
+                await CustomerSweep(sweeps).round()
+            }
+            #expect(try await lab.walks() == ["1 0 0 - t"])
+        }
+    }
+
+    @Test("429 for hours counts no failure; refused credentials stop the sweep, and the row stays due")
+    func noCalls() async throws {
+        try await VerifyLab.with { lab in
+            let sweeps = try await lab.sweeps()
+            _ = try await lab.buy()
+            try await lab.enter(sweeps)
+            var limit = FaultRequest(.status, on: .history)
+            limit.status = 429
+            limit.retryAfterMilliseconds = 3_600_000
+            try lab.store.fault(limit)
+            for _ in 0..<3 {
+                #expect(await CustomerSweep(sweeps).round() > .zero)
+                try await lab.lab.run("update history_walks set swept_until = now()")
+            }
+            #expect(lab.historyCalls <= 2, "the governor keeps the stop")
+            #expect(try await lab.walks() == ["0 0 0 - f"])
+            #expect(try await lab.lab.number("select count(*) from history_walks where due_at <= now()") == 1)
+        }
+        try await VerifyLab.with { lab in
+            let sweeps = try await lab.sweeps()
+            _ = try await lab.buy()
+            try await lab.enter(sweeps)
+            var refusal = FaultRequest(.status, on: .all)
+            refusal.status = 401
+            try lab.store.fault(refusal)
+            for _ in 0..<3 {
+                await CustomerSweep(sweeps).round()
+                try await lab.lab.run("update history_walks set swept_until = now()")
+            }
+            #expect(lab.historyCalls == 1)
+            #expect(try await lab.walks() == ["0 0 0 - f"])
+            #expect(try await lab.lab.number("select count(*) from history_walks where due_at <= now()") == 1)
+            #expect(try await lab.lab.number("select count(*) from halts") == 1)
+        }
+    }
+
+    @Test("P32: a refund that the list alone tells revokes once, and its reversal reinstates once")
+    func refunds() async throws {
+        try await VerifyLab.with { lab in
+            let sweeps = try await lab.sweeps()
+            let id = try await lab.buy()
+            try await lab.enter(sweeps)
+            try await lab.lab.run("update history_walks set due_at = 'infinity', refunds_due_at = now()")
+            await RefundSweep(sweeps).round()
+            #expect(lab.refundCalls == 1)
+            try lab.store.refund(id)
+            for _ in 0..<2 {
+                try await lab.lab.run("update history_walks set refunds_due_at = now()")
+                await RefundSweep(sweeps).round()
+                try await lab.lab.followUp()
+            }
+            #expect(try await lab.lab.texts("select kind from revocations order by ordinal") == ["revoked"])
+            #expect(
+                try await lab.lab.texts("select concat_ws(' ', kind, net) from net_catches") == ["end refund"])
+            #expect(try await lab.lab.number("select count(*) from history_walks where wanted_by is not null") == 0)
+
+            try lab.store.reverseRefund(id)
+            for _ in 0..<2 {
+                try await lab.lab.run("update history_walks set refunds_due_at = now()")
+                await RefundSweep(sweeps).round()
+                await CustomerSweep(sweeps).round()
+                try await lab.lab.followUp()
+            }
+            #expect(
+                try await lab.lab.texts("select kind from revocations order by ordinal") == ["revoked", "reinstated"])
+            #expect(lab.historyCalls == 1, "only the missing refund asked for the history")
+            #expect(try await lab.lab.number("select count(*) from differences where ended_at is null") == 2)
+            var place = Statements.DifferencePlace.first
+            _ = await CustomerRota(sweeps).round(&place)
+            #expect(try await lab.lab.number("select count(*) from differences where ended_at is null") == 0)
+        }
+    }
+
+    @Test("refunds of an imported purchase are asked for; those of a customer who bought long ago are not")
+    func refundsOfOthers() async throws {
+        try await VerifyLab.with { lab in
+            let sweeps = try await lab.sweeps()
+            let imported = try await lab.sell { $0.customer = "one" }.purchase.transactionId
+            try await lab.importGrant(imported)
+            let old = try await lab.sell { $0.customer = "two" }.purchase.transactionId
+            try await lab.importGrant(old, "now() - interval '200 days'")
+            try lab.store.refund(imported)
+            try await lab.enter(sweeps)
+            await RefundSweep(sweeps).round()
+            #expect(lab.store.calls().map(\.transactionIds) == [[imported]])
+            #expect(
+                try await lab.lab.number("select count(*) from transactions where revoked_at is not null") == 1)
+            #expect(try await lab.unposted() == [])
+        }
+    }
+}
+
+extension VerifyLab {
+    /// The sweeps of one worker, whose broker is away.
+    func sweeps(_ more: [String] = [], grantFrom: String? = "2020-01-01T00:00:00Z") async throws -> Sweeps {
+        let apps = AppDirectory(http: http)
+        try await apps.update(try configuration(more: more, grantFrom: grantFrom), ledger: lab.ledger)
+        let queues = Queues()
+        let publisher = Publisher(
+            try BrokerConfiguration(url: "amqp://127.0.0.1:1"), topology: queues.topology, logger: .silent)
+        await publisher.close()
+        return Sweeps(
+            ledger: lab.ledger, apps: apps, halts: halts,
+            appleGateway: AppleGateway(halts: halts, governor: governor()),
+            workQueue: WorkQueue(publisher: publisher, queues: queues), followUps: FollowUpSignal(), logger: .silent)
+    }
+
+    /// A purchase of the customer `one` that `u1` was granted.
+    fileprivate func buy() async throws -> String {
+        let purchase = try await sell { $0.customer = "one" }.purchase
+        try await give(purchase.transactionId, customer: purchase.appTransactionId)
+        return purchase.transactionId
+    }
+
+    fileprivate func give(_ id: String, customer: String? = nil) async throws {
+        let known = store.ledger.first { $0.transactionId == id }
+        try await lab.settle(
+            try await lab.post(),
+            .purchase(id) {
+                $0.customerID = customer ?? known?.appTransactionId
+                $0.purchasedAt = .now
+            })
+    }
+
+    fileprivate func importGrant(_ id: String, _ purchasedAt: String = "now()") async throws {
+        try await lab.run(
+            """
+            insert into imported_grants
+              (transaction_id, app_id, environment, original_transaction_id, user_id, product_id, purchased_at)
+            values ('\(id)', 'game', 'Production', '\(id)', 'u3', 'coins', \(purchasedAt))
+            """)
+    }
+
+    /// Enters the customers behind the verdicts, and makes all of them due.
+    fileprivate func enter(_ sweeps: Sweeps) async throws {
+        let granted = try await lab.number(
+            "select count(distinct customer_id) + (select count(*) from imported_grants) from grants")
+        var place = Statements.DifferencePlace.first
+        try await lab.until("the customers are not entered") {
+            _ = await CustomerRota(sweeps).round(&place)
+            return try await lab.number("select count(*) from history_walks where due_at is not null") >= granted
+        }
+        try await makeDue()
+        try await lab.run("update history_walks set refunds_due_at = now() where refunds_due_at is not null")
+    }
+
+    fileprivate func makeDue() async throws {
+        try await lab.run("update history_walks set due_at = now() where due_at < 'infinity'")
+    }
+
+    /// `transaction state source` of the receipts that nobody posted, in order.
+    fileprivate func unposted() async throws -> [String] {
+        try await lab.texts(
+            "select concat_ws(' ', transaction_id, state, source) from receipts where source <> 'post' order by 1")
+    }
+
+    /// `pages passed_over failures problem ended` of each customer.
+    fileprivate func walks() async throws -> [String] {
+        try await lab.texts(
+            """
+            select concat_ws(' ', swept_pages, passed_over, failures, coalesce(problem, '-'), swept_at is not null)
+            from history_walks order by customer
+            """)
+    }
+
+    fileprivate var historyCalls: Int { store.calls().count { $0.service == .history } }
+    fileprivate var refundCalls: Int { store.calls().count { $0.service == .refundHistory } }
+}
