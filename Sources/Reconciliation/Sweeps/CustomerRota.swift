@@ -1,5 +1,6 @@
 import AppleGateway
 import Ledger
+import Logging
 import Purchases
 import Service
 

@@ -2,6 +2,7 @@ import AppStore
 import AppleGateway
 import Foundation
 import Ledger
+import Logging
 import Purchases
 import Service
 
