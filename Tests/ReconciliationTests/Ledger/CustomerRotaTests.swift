@@ -7,7 +7,7 @@ import Testing
 @testable import Ledger
 
 /// Goal: each known customer of Apple's has one row, is asked when the row says so, and by one reader at a time
-/// (S3-54, B1). Method: the statements of the rota on the real database, with two readers in turn.
+/// (B1). Method: the statements of the rota on the real database, with two readers in turn.
 @Suite(.timeLimit(.minutes(8))) struct CustomerRotaTests {
     private static let place = Statements.SweptPlace(
         appID: "game", environment: "Production", customersEvery: .seconds(3600), refundsEvery: .seconds(60))
@@ -198,7 +198,10 @@ import Testing
                   (gen_random_uuid(), 'game', 'u4', 'failed', '{}', now() - interval '1 minute')
                 """)
             try await lab.run(
-                "update customer_progress set orders_to = now() - interval '15 minutes', reports_to = now() - interval '5 minutes'"
+                """
+                update customer_progress set orders_to = now() - interval '15 minutes',
+                  reports_to = now() - interval '5 minutes'
+                """
             )
             #expect(try await lab.ledger.run(Statements.wantUnpaid, .seconds(60)) == [true], "more time is left")
             #expect(try await lab.ledger.run(Statements.wantUnpaid, .seconds(60)) == [false])
@@ -299,7 +302,8 @@ extension LedgerLab {
         get async throws {
             try await texts(
                 """
-                select concat_ws(' ', customer, coalesce(swept_asked_id, asked_id), case when due_at = 'infinity' then 'gone' end)
+                select concat_ws(' ', customer, coalesce(swept_asked_id, asked_id),
+                  case when due_at = 'infinity' then 'gone' end)
                 from history_walks order by 1
                 """)
         }
