@@ -1,6 +1,6 @@
 package import Foundation
 import Postgres
-package import Purchases
+import Purchases
 
 // What a hear transaction writes about Apple's customers and about differences between Apple's books and ours.
 extension Statements {

@@ -25,7 +25,7 @@ struct CustomerRota: Sendable {
         while !Task.isCancelled {
             let start = ContinuousClock.now
             let isMore = await round(&differences)
-            let idle = max(.milliseconds(50), Sweeps.interval * sweeps.ledger.schedule.scale)
+            let idle = max(.milliseconds(50), Sweeps.interval * 2 * sweeps.ledger.schedule.scale)
             let taken = ContinuousClock.now - start
             try? await Task.sleep(for: isMore ? min(taken * Self.pause, idle) : idle)
         }
