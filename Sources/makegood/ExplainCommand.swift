@@ -14,8 +14,8 @@ struct ExplainCommand: AsyncParsableCommand {
             "Tell the timeline of a receipt, a transaction or an order: what happened, where it stands, what is next.",
         discussion: """
             From stored rows alone, also on a standby. Apple is then asked soon for all purchases of the customer. All \
-            times are UTC. Where users are protected, their \
-            ids are shown if MAKEGOOD_CONFIG names the file that the services use, else the keys that stand in the tables. \
+            times are UTC. Where users are protected, their ids are shown if MAKEGOOD_CONFIG names the file that the \
+            services use, else the keys that stand in the tables. \
             Exit code 0: it was found; 1: nothing has this id.
             """)
 

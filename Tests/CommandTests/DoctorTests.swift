@@ -113,6 +113,24 @@ import WorkQueue
         #expect(findings[1].toDo?.contains("makegood apple test-notification --app never") == true)
     }
 
+    @Test("an app that wants to ask Apple on a rota, and cannot, is named")
+    func sweepsThatCannotAsk() throws {
+        func finding(_ line: String) throws -> Diagnosis? {
+            let yaml = """
+                apps:
+                  - id: game
+                    bundleId: com.example.game
+                    environments: [Sandbox]
+                    \(line)
+                """
+            let app = try #require(Configuration.parse(yaml, directory: .temporaryDirectory).apps["game"])
+            return Doctor.sweeps(app)
+        }
+        #expect(try finding("")?.verdict == .warn)
+        #expect(try finding("sweeps: {customersEvery: off}")?.found.contains("game has no serverApi") == true)
+        #expect(try finding("sweeps: {customersEvery: off, refundsEvery: off}") == nil)
+    }
+
     @Test func fewFiles() throws {
         let settings = try Settings(environment: [:])
         #expect(Doctor.files(64, settings).verdict == .ok)

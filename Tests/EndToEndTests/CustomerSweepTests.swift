@@ -3,8 +3,8 @@ import Foundation
 import Testing
 
 extension EndToEnd {
-    /// What nobody told, and what Apple's own books say of known customers. Real processes ask an App Store that sends no
-    /// notification.
+    /// What nobody told, and what Apple's own books say of known customers. Real processes ask an App Store that sends
+    /// no notification.
     @Suite struct CustomerSweeps {
         /// Goal: a purchase whose post and whose notification were both lost is granted once, a finished consumable
         /// too; a refund that no notification told is taken back once, and its reversal gives it back once (S1-6, P32).
@@ -71,9 +71,9 @@ extension EndToEnd {
             }
         }
 
-        /// Goal: without any rota Apple is asked of a customer where somebody has a reason: support looks a purchase up,
-        /// the time to pay an order passes, the app reports that the user was charged (S1-6, B1). Method: three known
-        /// customers, each with another purchase that nobody told; one reason each.
+        /// Goal: without any rota Apple is asked of a customer where somebody has a reason: support looks a purchase
+        /// up, the time to pay an order passes, the app reports that the user was charged (S1-6, B1). Method: three
+        /// known customers, each with another purchase that nobody told; one reason each.
         @Test func somebodyWantsIt() async throws {
             try await System.run { system in
                 try await system.startAll()

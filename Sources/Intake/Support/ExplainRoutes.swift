@@ -6,8 +6,8 @@ package import Service
 package import Settings
 import Support
 
-/// `GET /v1/receipts/{id}/explain`, `/v1/transactions/{id}/explain?appId=`, `/v1/orders/{id}/explain`: the timeline of one
-/// purchase, from stored rows.
+/// `GET /v1/receipts/{id}/explain`, `/v1/transactions/{id}/explain?appId=`, `/v1/orders/{id}/explain`: the timeline of
+/// one purchase, from stored rows.
 ///
 /// A key with the scope `support` reads all of it, for its apps; Apple is then asked soon for the customer's history
 /// (Sweeps). A gateway's token reads its user's own timelines,

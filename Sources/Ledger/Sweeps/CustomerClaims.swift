@@ -37,8 +37,8 @@ extension Statements {
     }
 
     /// Claims customers whose time has come: first those whom somebody wants. A sweep that is under way goes on at its
-    /// page; a new one goes on behind the last one, or begins at the first page: the first sweep, one after entries that
-    /// did not verify, one for the sample, and one half a year after the last such sweep.
+    /// page; a new one goes on behind the last one, or begins at the first page: the first sweep, one after entries
+    /// that did not verify, one for the sample, and one half a year after the last such sweep.
     package static let claimCustomers = Statement<CustomerClaim, ClaimedCustomer>(
         "customers.claim",
         """
@@ -82,118 +82,6 @@ extension Statements {
             ]
         },
         read: { row throws(PostgresError) in try row.claimedCustomer() })
-
-    /// The place that a sweep has reached in Apple's list. It is moved in the transaction that stores a page.
-    package struct CustomerPlace: Sendable {
-        package enum Net: Sendable {
-            case customer, refund
-        }
-
-        package enum Next: Sendable, Equatable {
-            /// The same reader asks for the next page within this time.
-            case page(lease: Duration)
-            /// Others have their turn for this time.
-            case rest(Duration)
-            /// All pages are stored. The customer is asked again after this time.
-            case end(dueIn: Duration)
-            /// All pages are stored, and Apple names the customer by another id: the row leaves the rota.
-            case gone
-        }
-
-        package var net: Net
-        package var walk: Walk
-        package var reader: Int
-        /// Behind the page; nil: Apple named none.
-        package var revision: String?
-        /// Entries of the page that do not verify.
-        package var passedOver: Int
-        package var next: Next
-
-        package init(
-            net: Net, _ claimed: ClaimedCustomer, revision: String?, passedOver: Int, next: Next
-        ) {
-            self.net = net
-            walk = claimed.walk
-            reader = claimed.reader
-            self.revision = revision
-            self.passedOver = passedOver
-            self.next = next
-        }
-
-        fileprivate var word: String {
-            switch next {
-            case .page: "page"
-            case .rest: "rest"
-            case .end: "end"
-            case .gone: "gone"
-            }
-        }
-
-        fileprivate var seconds: Double {
-            switch next {
-            case .page(let duration), .rest(let duration), .end(let duration): duration.inSeconds
-            case .gone: 0
-            }
-        }
-    }
-
-    /// Moves the places of sweeps whose reader still has the claim. A wish that came during the sweep stays.
-    ///
-    /// After entries that do not verify the customer is asked again within a day, and from the first page.
-    static let moveCustomers = Statement<[CustomerPlace], Void>(
-        "customers.move", placeColumns,
-        sql: { rows in
-            """
-            update history_walks w set swept_revision = coalesce(i.revision, w.swept_revision),
-              swept_pages = w.swept_pages + 1, passed_over = w.passed_over + i.passed_over, failures = 0, problem = null,
-              swept_until = case when i.next = 'page' then now() + make_interval(secs => i.seconds) else now() end,
-              swept_begun_at = case when i.next in ('page', 'rest') then w.swept_begun_at end,
-              swept_at = case when i.next in ('page', 'rest') then w.swept_at else now() end,
-              wanted_by = case when i.next in ('page', 'rest') or i.next = 'end' and w.wanted_at > w.swept_begun_at
-                then w.wanted_by end,
-              refunds_due_at = case when i.next <> 'gone' then w.refunds_due_at end,
-              due_at = case i.next when 'page' then w.due_at when 'gone' then 'infinity'
-                when 'rest' then now() + make_interval(secs => i.seconds)
-                else case when w.wanted_at > w.swept_begun_at then w.due_at
-                  when w.passed_over + i.passed_over > 0 then now() + make_interval(secs => least(i.seconds, i.day))
-                  else now() + make_interval(secs => i.seconds) end end
-            from \(lockedPlaces(rows, reader: "sweeper")) i
-            where w.app_id = i.app and w.environment = i.environment and w.customer = i.customer
-            """
-        })
-
-    static let moveRefunds = Statement<[CustomerPlace], Void>(
-        "customers.move_refunds", placeColumns,
-        sql: { rows in
-            """
-            update history_walks w set refunds_revision = case when i.next in ('page', 'rest') then i.revision end,
-              refunds_passed_over = i.passed_over
-                + case when w.refunds_revision is null then 0 else w.refunds_passed_over end,
-              refunds_failures = 0,
-              refunds_until = case when i.next = 'page' then now() + make_interval(secs => i.seconds) else now() end,
-              refunds_at = case when i.next = 'end' then now() else w.refunds_at end,
-              refunds_due_at = case when w.refunds_due_at is null then null when i.next = 'page' then w.refunds_due_at
-                when i.next = 'rest' or w.active_until > now() then now() + make_interval(secs => i.seconds) end
-            from \(lockedPlaces(rows, reader: "refunds_reader")) i
-            where w.app_id = i.app and w.environment = i.environment and w.customer = i.customer
-            """
-        })
-
-    private static let placeColumns: [Column<CustomerPlace>] = [
-        .text("app") { $0.walk.appID }, .text("environment") { $0.walk.environment },
-        .text("customer") { $0.walk.customer }, .int("reader") { $0.reader }, .text("revision") { $0.revision },
-        .int32("passed_over") { $0.passedOver }, .text("next") { $0.word }, .double("seconds") { $0.seconds },
-        .double("day") { _ in 86_400 },
-    ]
-
-    /// SQL: the places whose reader has the claim, locked in the order of their keys.
-    private static func lockedPlaces(_ rows: BatchRows, reader: String) -> String {
-        """
-        (select i.* from \(rows.rows(as: "i")) join history_walks w
-            on (w.app_id, w.environment, w.customer) = (i.app, i.environment, i.customer) and w.\(reader) = i.reader
-          order by i.app, i.environment, i.customer for no key update of w)
-        """
-    }
 
     /// A claim that stored no page.
     package struct PutOffCustomer: Sendable {
@@ -307,5 +195,15 @@ extension RowReader {
             walk: .init(appID: try text(0), environment: try text(1), customer: try text(2)), reader: try int(3),
             askedID: try text(4), revision: try optionalText(5), failures: try int(6), pages: try int(7),
             readAt: try date(8))
+    }
+}
+
+extension Statements.CustomerPlace {
+    package init(
+        net: Net, _ claimed: Statements.ClaimedCustomer, revision: String?, passedOver: Int, next: Next
+    ) {
+        self.init(
+            net: net, walk: claimed.walk, reader: claimed.reader, revision: revision, passedOver: passedOver,
+            next: next)
     }
 }

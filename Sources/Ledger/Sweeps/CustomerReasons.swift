@@ -25,8 +25,8 @@ extension Statements {
         }
     }
 
-    /// Makes customers due, and returns how many. A customer who is not known here, or of whom Apple cannot be asked, is
-    /// none of them.
+    /// Makes customers due, and returns how many. A customer who is not known here, or of whom Apple cannot be asked,
+    /// is none of them.
     package static let wantCustomer = Statement<WantedCustomers, Int>(
         "customers.want", "select want_customers($1::text[], $2::text[], $3::text[], $4, $5)",
         bind: { wanted in
@@ -40,7 +40,8 @@ extension Statements {
         read: { row throws(PostgresError) in try row.int(0) })
 
     /// Makes the customers due whose users let the time to pay an order pass without a purchase. Looks at a part of the
-    /// time since the last look. No row: another worker looks, or nothing passed. The row says whether more time is left.
+    /// time since the last look. No row: another worker looks, or nothing passed. The row says whether more time is
+    /// left.
     ///
     /// Times of the last two seconds wait: a transaction that is not yet committed may write one.
     package static let wantUnpaid = Statement<Duration, Bool>(

@@ -1,4 +1,3 @@
-package import Foundation
 package import Postgres
 import Purchases
 
@@ -11,10 +10,10 @@ extension Statements {
     /// tables.
     package static let customerStepMax = 250
 
-    /// Enters the customers of the next events in the feed, and takes the rows of their original ids from the rota where
-    /// Apple names the customer. Returns how many events it looked at. No row: another worker does it. The place in the
-    /// feed is kept as the search for double charges keeps its own. The parameter is the time within which refunds of a
-    /// customer who bought again are asked for.
+    /// Enters the customers of the next events in the feed, and takes the rows of their original ids from the rota
+    /// where Apple names the customer. Returns how many events it looked at. No row: another worker does it. The place
+    /// in the feed is kept as the search for double charges keeps its own. The parameter is the time within which
+    /// refunds of a customer who bought again are asked for.
     package static let enterCustomers = Statement<Duration, Int>(
         "customers.enter",
         """
@@ -80,47 +79,6 @@ extension Statements {
         select count(*) from step having exists (select from turn)
         """,
         read: { row throws(PostgresError) in try row.int(0) })
-
-    /// A customer whom Apple names.
-    package struct NamedCustomer: Sendable, Equatable {
-        package var walk: Walk
-        package var askedID: String
-        package var activeUntil: Date
-
-        package init(walk: Walk, askedID: String, activeUntil: Date) {
-            self.walk = walk
-            self.askedID = askedID
-            self.activeUntil = activeUntil
-        }
-    }
-
-    /// Enters customers whom a page of Apple's names, so that they are on the rota.
-    static let nameCustomers = Statement<[NamedCustomer], Void>(
-        "customers.name",
-        [
-            .text("app_id") { $0.walk.appID }, .text("environment") { $0.walk.environment },
-            .text("customer_id") { $0.walk.customer }, .text("original") { $0.walk.customer },
-            .text("asked") { $0.askedID }, .date("active_until") { $0.activeUntil },
-        ],
-        sql: { rows in
-            """
-            \(enteringCustomers(from: rows.rows(as: "i")))
-            on conflict (app_id, environment, customer) do update set active_until = excluded.active_until
-              where excluded.active_until > coalesce(w.active_until, '-infinity')
-            """
-        })
-
-    /// SQL: inserts rows that have no time to ask yet.
-    ///
-    /// - Parameter rows: has `app_id`, `environment`, `customer_id`, `original`, `asked` and `active_until`.
-    private static func enteringCustomers(from rows: String) -> String {
-        """
-        insert into history_walks as w (app_id, environment, customer, asked_id, begun_at, busy_until, active_until)
-          select app_id, environment, coalesce(customer_id, original), min(asked), to_timestamp(0), to_timestamp(0),
-            max(active_until)
-          from \(rows) group by 1, 2, 3 order by 1, 2, 3
-        """
-    }
 
     /// An app and environment of which Apple is asked, with its rota.
     package struct SweptPlace: Sendable {

@@ -33,48 +33,6 @@ extension Statements {
             """
         })
 
-    /// Notes what an answer of Apple's shows to be missing, undone or different here. Runs before the facts of the
-    /// answer are stored, and compares the answer with the stored facts.
-    static let noteHeardDifferences = Statement<[HeardPurchase], Void>(
-        "differences.note_heard",
-        [
-            .text("app") { $0.appID }, .text("net") { $0.net.rawValue }, .text("transaction") { $0.transaction.id },
-            .text("environment") { $0.transaction.environment }, .text("product") { $0.transaction.productID },
-            .int32("quantity") { $0.transaction.quantity }, .date("revoked_at") { $0.transaction.revokedAt },
-            .date("signed_at") { $0.transaction.signedAt }, .bool("opens") { $0.opensReceipt },
-        ],
-        sql: { rows in
-            """
-            insert into differences as d (category, subject, app_id, environment, net, details)
-            select distinct on (k.category, i.transaction) k.category, i.transaction, i.app, i.environment, i.net,
-              jsonb_strip_nulls(jsonb_build_object('product', i.product, 'quantity', i.quantity,
-                'given', case when k.category = 'goods_differ' then g.quantity end))
-            from \(rows.rows(as: "i"))
-            left join lateral (
-              select transaction_id, revoked_at, signed_at from transactions
-              where transaction_id = i.transaction offset 0) t on true
-            left join lateral (
-              select quantity from grants where transaction_id = i.transaction offset 0) g on true
-            left join lateral (
-              select kind from revocations where transaction_id = i.transaction order by ordinal desc limit 1) r on true
-            cross join lateral (values
-              ('purchase_missing', t.transaction_id is null and i.opens and i.revoked_at is null and g.quantity is null),
-              ('end_missing', g.quantity is not null and i.revoked_at is not null and t.revoked_at is null
-                and r.kind is distinct from 'revoked'),
-              ('end_undone', i.revoked_at is null and r.kind = 'revoked' and i.signed_at > t.signed_at),
-              ('goods_differ', g.quantity <> i.quantity)) k(category, is_so)
-            where k.is_so
-            order by k.category, i.transaction
-            \(onKnownDifference)
-            """
-        })
-
-    private static let onKnownDifference = """
-        on conflict (category, subject) do update
-          set net = excluded.net, details = excluded.details, seen_at = now(), ended_at = null
-          where d.ended_by is null
-        """
-
     package struct DifferencePlace: Sendable, Equatable {
         package let category: String
         package let subject: String
@@ -83,15 +41,16 @@ extension Statements {
         package static let first = DifferencePlace(category: "", subject: "")
     }
 
-    /// Ends open differences that have healed: the purchase has a verdict for good, or the follow-up took it back, or gave
-    /// it back; an end that Apple has undone is missing no more. Looks at some open differences behind a place, in the order of their keys. Returns the last of them, and
-    /// how many ended. No row: there is none behind the place.
+    /// Ends open differences that have healed: the purchase has a verdict for good, or the follow-up took it back, or
+    /// gave it back; an end that Apple has undone is missing no more. Looks at some open differences behind a place, in
+    /// the order of their keys. Returns the last of them, and how many ended. No row: there is none behind the place.
     package static let endHealedDifferences = Statement<DifferencePlace, (last: DifferencePlace, ended: Int)>(
         "differences.end_healed",
         """
         with seen as materialized (
           select category, subject from differences
-          where ended_at is null and (category, subject) > ($1, $2) order by category, subject limit \(customerStepMax)),
+          where ended_at is null and (category, subject) > ($1, $2)
+          order by category, subject limit \(customerStepMax)),
         ended as (
           update differences d set ended_at = now() from (
             select o.category, o.subject from seen o
@@ -118,13 +77,4 @@ extension Statements {
         read: { row throws(PostgresError) in
             (DifferencePlace(category: try row.text(0), subject: try row.text(1)), try row.int(2))
         })
-}
-
-/// A purchase that a question to Apple told.
-struct HeardPurchase: Sendable {
-    var appID: String
-    var net: Net
-    var transaction: Transaction
-    /// Whether the answer opens a receipt for the purchase, because the purchase may be given.
-    var opensReceipt: Bool
 }

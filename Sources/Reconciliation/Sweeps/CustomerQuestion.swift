@@ -2,8 +2,10 @@ import AppStore
 import AppleGateway
 import Foundation
 import Ledger
+import Logging
 import Purchases
 import Service
+import WorkQueue
 
 /// The questions to Apple about one claimed customer, and what follows from the answers. The sweeps of purchases and of
 /// refunds share it.

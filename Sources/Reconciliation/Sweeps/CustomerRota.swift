@@ -1,11 +1,12 @@
 import AppleGateway
 import Ledger
+import Logging
 import Purchases
 import Service
 
-/// Enters Apple's customers behind the verdicts, gives each a time on the rota, and makes due those whom somebody wants.
-/// Also ends the differences that have healed. Any number of workers may run this: a step that another worker takes is
-/// passed over.
+/// Enters Apple's customers behind the verdicts, gives each a time on the rota, and makes due those whom somebody
+/// wants. Also ends the differences that have healed. Any number of workers may run this: a step that another worker
+/// takes is passed over.
 struct CustomerRota: Sendable {
     /// The pause between two steps, as a multiple of the last step's time, because the purchases go first at the
     /// database.
@@ -24,7 +25,7 @@ struct CustomerRota: Sendable {
         while !Task.isCancelled {
             let start = ContinuousClock.now
             let isMore = await round(&differences)
-            let idle = max(.milliseconds(50), Sweeps.interval * sweeps.ledger.schedule.scale)
+            let idle = max(.milliseconds(50), Sweeps.interval * 2 * sweeps.ledger.schedule.scale)
             let taken = ContinuousClock.now - start
             try? await Task.sleep(for: isMore ? min(taken * Self.pause, idle) : idle)
         }

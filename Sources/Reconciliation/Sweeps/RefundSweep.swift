@@ -2,11 +2,12 @@ import AppStore
 import AppleGateway
 import Foundation
 import Ledger
+import Logging
 import Purchases
 import Service
 
-/// Asks Apple for the refunds of customers who bought lately, on a rota (P32, S1-6). Refunds are few, and Apple takes an
-/// entry out of the list when a refund is reversed, so each question begins at the first page.
+/// Asks Apple for the refunds of customers who bought lately, on a rota (P32, S1-6). Refunds are few, and Apple takes
+/// an entry out of the list when a refund is reversed, so each question begins at the first page.
 struct RefundSweep: Sendable {
     private let sweeps: Sweeps
 

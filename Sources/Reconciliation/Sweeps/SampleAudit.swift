@@ -1,5 +1,7 @@
+import AppStore
 import AppleGateway
 import Ledger
+import Logging
 import Purchases
 import Service
 import Settings

@@ -7,7 +7,7 @@ import Testing
 @testable import Ledger
 
 /// Goal: each known customer of Apple's has one row, is asked when the row says so, and by one reader at a time
-/// (S3-54, B1). Method: the statements of the rota on the real database, with two readers in turn.
+/// (B1). Method: the statements of the rota on the real database, with two readers in turn.
 @Suite(.timeLimit(.minutes(8))) struct CustomerRotaTests {
     private static let place = Statements.SweptPlace(
         appID: "game", environment: "Production", customersEvery: .seconds(3600), refundsEvery: .seconds(60))
@@ -149,6 +149,32 @@ import Testing
         }
     }
 
+    /// A kept plan that read the whole rota would touch a thousand blocks every few seconds, in each worker.
+    @Test("looking at 50,000 customers costs what is due, by a plan that was kept from a day without customers")
+    func plans() async throws {
+        try await LedgerLab.with(connections: 1) { lab in
+            try await lab.run("alter table history_walks set (autovacuum_enabled = false)")
+            try await lab.run("analyze history_walks")
+            let look = {
+                _ = try await lab.claim()
+                _ = try await lab.ledger.run(Statements.claimRefunds, lab.claimOfRefunds)
+                _ = try await lab.ledger.run(Statements.scheduleCustomers, [Self.place])
+                _ = try await lab.enter()
+            }
+            for _ in 0..<8 { try await look() }
+            try await lab.run(
+                """
+                insert into history_walks (app_id, environment, customer, asked_id, busy_until, due_at, refunds_due_at)
+                select 'game', 'Production', 'c' || n, 'a', now(), now() + (n - 100) * interval '1 minute',
+                  now() + (n - 100) * interval '1 minute'
+                from generate_series(1, 50000) n
+                """)
+            let blocks = try await lab.touched { try await look() }
+            print("customers: a look touches \(blocks) blocks")
+            #expect(blocks < 600)
+        }
+    }
+
     @Test("an unpaid order, a report and a look-up make the right customers due, and not again at once")
     func reasons() async throws {
         try await LedgerLab.with { lab in
@@ -172,7 +198,10 @@ import Testing
                   (gen_random_uuid(), 'game', 'u4', 'failed', '{}', now() - interval '1 minute')
                 """)
             try await lab.run(
-                "update customer_progress set orders_to = now() - interval '15 minutes', reports_to = now() - interval '5 minutes'"
+                """
+                update customer_progress set orders_to = now() - interval '15 minutes',
+                  reports_to = now() - interval '5 minutes'
+                """
             )
             #expect(try await lab.ledger.run(Statements.wantUnpaid, .seconds(60)) == [true], "more time is left")
             #expect(try await lab.ledger.run(Statements.wantUnpaid, .seconds(60)) == [false])
@@ -273,7 +302,8 @@ extension LedgerLab {
         get async throws {
             try await texts(
                 """
-                select concat_ws(' ', customer, coalesce(swept_asked_id, asked_id), case when due_at = 'infinity' then 'gone' end)
+                select concat_ws(' ', customer, coalesce(swept_asked_id, asked_id),
+                  case when due_at = 'infinity' then 'gone' end)
                 from history_walks order by 1
                 """)
         }
@@ -295,6 +325,14 @@ extension LedgerLab {
         return try await ledger.run(
             Statements.claimCustomers,
             .init(places: [place], lease: .seconds(60), wholeEvery: .seconds(182 * 86_400)))
+    }
+
+    var claimOfRefunds: Statements.CustomerClaim {
+        .init(
+            places: [
+                .init(
+                    appID: "game", environment: "Production", customersEvery: nil, refundsEvery: .seconds(86_400))
+            ], lease: .seconds(60), wholeEvery: .zero)
     }
 
     func move(

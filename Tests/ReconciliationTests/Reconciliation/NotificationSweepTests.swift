@@ -3,6 +3,7 @@ import Foundation
 import Purchases
 import Testing
 
+@testable import AppleGateway
 @testable import Ledger
 @testable import Reconciliation
 @testable import Service
