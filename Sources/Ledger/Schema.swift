@@ -25,6 +25,7 @@ package enum Schema {
         migration(20, "refund_views", PackageResources._020_refund_views_sql),
         migration(21, "notification_views", PackageResources._021_notification_views_sql),
         migration(22, "nets", PackageResources._022_nets_sql),
+        migration(24, "subscription_sweeps", PackageResources._024_subscription_sweeps_sql),
         migration(25, "customer_sweeps", PackageResources._025_customer_sweeps_sql),
     ]
 

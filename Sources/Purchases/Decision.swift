@@ -268,11 +268,23 @@ extension AppPolicy {
         case .refundedInPart?, .upgraded?, .unknown?, nil: break
         }
         if let reason = evidence.takenBack, Reason.leavingNothing.contains(reason) { return .rejected(reason) }
+        return decisionBeforeCutover(transaction, kind, at: claim.receivedAt)
+    }
+
+    /// Whether row 0c rejects the purchase as `historical`, whoever posts it at that time. Such a purchase needs no
+    /// receipt that nobody posted.
+    package func isHistorical(_ transaction: Transaction, at time: Date) -> Bool {
+        decisionBeforeCutover(transaction, self.kind(of: transaction.productID), at: time) == .rejected(.historical)
+    }
+
+    /// Row 0c. Nil: the next rows decide.
+    private func decisionBeforeCutover(
+        _ transaction: Transaction, _ kind: Transaction.Kind?, at time: Date
+    ) -> Decision? {
         guard isBeforeCutover(transaction) else { return nil }
         switch transaction.kind ?? kind ?? .consumable {
         case .nonConsumable: return nil
-        case .autoRenewable
-        where (transaction.expiresAt ?? .distantPast) > claim.receivedAt && transaction.ending == nil:
+        case .autoRenewable where (transaction.expiresAt ?? .distantPast) > time && transaction.ending == nil:
             return nil
         case .autoRenewable, .nonRenewing: return unfinished(transaction, days: 0)
         case .consumable: return unfinished(transaction, days: Self.cutoverDays)

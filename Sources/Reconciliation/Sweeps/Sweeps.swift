@@ -25,6 +25,7 @@ struct Sweeps: Sendable {
     func run() async {
         await withDiscardingTaskGroup { group in
             group.addTask { await NotificationHistorySweep(self).run() }
+            group.addTask { await SubscriptionSweep(self).run() }
         }
     }
 

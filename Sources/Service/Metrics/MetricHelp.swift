@@ -85,6 +85,8 @@ package enum MetricHelp {
         "makegood_requests_limited_total": "Requests beyond the share of their key.",
         "makegood_rescues_total": "Due receipts whose messages were published again, by lane.",
         "makegood_security_events_total": "Events that a person who looks for attacks should know.",
+        "makegood_subscription_questions_total":
+            "Questions to Apple about subscriptions whose period is over, by app and what came of them.",
         "makegood_time_to_grant_seconds": "Time from the acceptance of a purchase to its grant.",
         "makegood_trust_total": "Answers whether a purchase may be granted before Apple confirms it.",
         "makegood_unconfirmed_grants": "Grants that Apple has not confirmed yet, by app.",
