@@ -1,12 +1,15 @@
 import AppStore
 import AppleGateway
+import Encoding
 import Foundation
 import Ledger
 import Logging
 import Metrics
+import Postgres
 import Purchases
 import Service
 import Synchronization
+import WorkQueue
 
 /// Asks Apple about subscriptions whose period is over and of which nobody has told what came next (S3-54, P39).
 ///
@@ -145,7 +148,19 @@ struct SubscriptionSweep: Sendable {
         for pointer in pointers { sweeps.workQueue.publish(pointer, lane: .unposted) }
         sweeps.followUps.wake()
         count(chain.appID, pointers.isEmpty ? "answered" : "found")
+        await wantMissing(answer, chain, app)
         return true
+    }
+
+    /// Has the customer's history read where periods are missing between the last known one and the answered one. The
+    /// answer lists the newest period alone.
+    private func wantMissing(_ answer: Answer, _ chain: ClaimedChain, _ app: AppServices) async {
+        let newest = answer.periods.max { ($0.expiresAt ?? .distantPast) < ($1.expiresAt ?? .distantPast) }
+        guard app.serverAPI != nil, let newest, !newest.isNextPeriod(after: chain.newest) else { return }
+        // If the database is away, the customer's turn comes by the rota.
+        _ = try? await ledger.run(
+            Statements.wantCustomer,
+            .init([(appID: chain.appID, name: .purchase(chain.originalID))], reason: .missingPeriods))
     }
 
     /// A receipt that nobody posted. Nil: the purchase may not be given.
