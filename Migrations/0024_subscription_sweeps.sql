@@ -23,4 +23,4 @@ comment on column chains.ask_at is
 -- The chains about which a worker asks Apple, of each app those first that nobody asked about since their period began.
 create index chains_to_ask on chains (app_id, least(asks, 1), coalesce(ask_at, expires_at))
     where coalesce(ask_at, expires_at) < 'infinity' and (ask_at is not null or state in ('active', 'in_grace', 'in_retry'));
-create index chains_to_compare on chains (compare_at) where compare_at is not null;
+create index chains_to_compare on chains (app_id, compare_at) where compare_at is not null;

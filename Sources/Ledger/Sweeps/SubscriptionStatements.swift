@@ -161,22 +161,35 @@ extension Statements {
             """
         })
 
+    package struct Comparison: Sendable {
+        package let appIDs: [String]
+        /// After this time a chain whose state differs is looked at again.
+        package let again: Duration
+
+        package init(appIDs: [String], again: Duration) {
+            self.appIDs = appIDs
+            self.again = again
+        }
+    }
+
     /// Compares the state that Apple named with the told one, where they differed when Apple answered and a follow-up
     /// has had its time. Notes the differences that are left, and ends those that are gone. A difference that a
-    /// person closed stays closed. Facts that are newer than Apple's answer end a difference too: the next answer is compared anew. Takes the time after which a chain whose state differs is looked at again;
-    /// returns how many chains were looked at.
-    package static let compareChains = Statement<Duration, Int>(
+    /// person closed stays closed. Facts that are newer than Apple's answer end a difference too: the next answer is compared anew. Returns how
+    /// many chains were looked at.
+    package static let compareChains = Statement<Comparison, Int>(
         "subscriptions.compare",
         """
         with due as materialized (
-          select app_id, environment, original_transaction_id, state, apple_state, asked_at,
-            \(agrees("apple_state", "state"))
-              or coalesce(renewal_signed_at > asked_at + interval '1 minute', false) as is_gone
-          from chains where compare_at <= now() order by compare_at limit \(comparedMax)
-          for no key update skip locked),
+          select d.* from unnest($1::text[]) as i(app) cross join lateral (
+            select app_id, environment, original_transaction_id, state, apple_state, asked_at,
+              \(agrees("apple_state", "state"))
+                or coalesce(renewal_signed_at > asked_at + interval '1 minute', false) as is_gone
+            from chains where app_id = i.app and compare_at <= now() order by compare_at limit \(comparedMax)
+            for no key update skip locked) d
+          limit $2),
         later as (
           update chains c set
-            compare_at = case when not d.is_gone then now() + make_interval(secs => $1) end
+            compare_at = case when not d.is_gone then now() + make_interval(secs => $3) end
           from due d
           where c.app_id = d.app_id and c.environment = d.environment
             and c.original_transaction_id = d.original_transaction_id),
@@ -194,7 +207,7 @@ extension Statements {
             and d.is_gone)
         select count(*)::int from due
         """,
-        bind: { [.double($0.inSeconds)] },
+        bind: { [.texts($0.appIDs), .int(comparedMax), .double($0.again.inSeconds)] },
         read: { row throws(PostgresError) in try row.int(0) })
 
     package struct ChainReceipt: Sendable, Equatable {

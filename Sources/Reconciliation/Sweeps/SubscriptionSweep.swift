@@ -45,7 +45,8 @@ struct SubscriptionSweep: Sendable {
     @discardableResult
     func round() async -> Bool {
         do {
-            _ = try await ledger.run(Statements.compareChains, Self.comparedAgain * scale)
+            _ = try await ledger.run(
+                Statements.compareChains, .init(appIDs: sweeps.apps.ids, again: Self.comparedAgain * scale))
             let asking = askingApps
             guard !asking.isEmpty else { return false }
             let claimed = try await ledger.run(

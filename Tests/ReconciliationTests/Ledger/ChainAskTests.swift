@@ -205,7 +205,10 @@ import Testing
                 try await lab.texts(
                     "select original_transaction_id from chains where compare_at is not null order by 1")
                     == ["closed", "late", "newer"])
-            #expect(try await lab.ledger.run(Statements.compareChains, .seconds(3600)) == [0])
+            #expect(
+                try await lab.ledger.run(Statements.compareChains, .init(appIDs: ["game"], again: .seconds(3600))) == [
+                    0
+                ])
             let pass = "update chains set compare_at = now() where compare_at is not null"
             try await lab.run(
                 """
@@ -221,15 +224,24 @@ import Testing
                 "select subject || ' ' || (details ->> 'apple') || ' ' || (details ->> 'told') from differences "
                 + "where ended_at is null"
             try await lab.run(pass)
-            #expect(try await lab.ledger.run(Statements.compareChains, .seconds(3600)) == [3])
+            #expect(
+                try await lab.ledger.run(Statements.compareChains, .init(appIDs: ["game"], again: .seconds(3600))) == [
+                    3
+                ])
             #expect(try await lab.texts(open) == ["late expired active"])
             // It is looked at again, and the follow-up has told the state since.
             try await lab.run(pass)
-            #expect(try await lab.ledger.run(Statements.compareChains, .seconds(3600)) == [2])
+            #expect(
+                try await lab.ledger.run(Statements.compareChains, .init(appIDs: ["game"], again: .seconds(3600))) == [
+                    2
+                ])
             #expect(try await lab.texts(open) == ["late expired active"])
             try await lab.run("update chains set state = 'expired' where original_transaction_id = 'late'")
             try await lab.run(pass)
-            #expect(try await lab.ledger.run(Statements.compareChains, .seconds(3600)) == [2])
+            #expect(
+                try await lab.ledger.run(Statements.compareChains, .init(appIDs: ["game"], again: .seconds(3600))) == [
+                    2
+                ])
             #expect(try await lab.texts(open) == [])
             #expect(
                 try await lab.texts("select original_transaction_id from chains where compare_at is not null") == [
@@ -283,7 +295,11 @@ import Testing
                     (answers[place].isAnswered, answers[place].appleState) = (true, .expired)
                 }
                 try await lab.ledger.run(Statements.reportChains, answers)
-                return (claimed.count, try await lab.ledger.run(Statements.compareChains, .seconds(60)).first ?? 0)
+                return (
+                    claimed.count,
+                    try await lab.ledger.run(Statements.compareChains, .init(appIDs: ["game"], again: .seconds(60)))
+                        .first ?? 0
+                )
             }
             for _ in 0..<6 { _ = try await work() }
             try await lab.run(

@@ -125,7 +125,7 @@ extension RightsTests {
             #expect(try await lab.followUp(on: database).chains > 0)
             let claim = Statements.ChainClaim(appIDs: ["game"], limit: 1, lease: .seconds(1))
             _ = try await database.run(Statements.claimChains, claim)
-            _ = try await database.run(Statements.compareChains, .seconds(1))
+            _ = try await database.run(Statements.compareChains, .init(appIDs: ["game"], again: .seconds(1)))
             let chain = Statements.ChainQuestion(
                 appID: "game", environment: Transaction.production, originalID: "heard")
             _ = try await database.run(Statements.receiptOfChain, chain)
