@@ -246,9 +246,9 @@ private struct SweepTrial {
 
     /// Seconds of a look beside the chains when nothing is due: the median of many.
     func rest() async throws -> Double {
-        try await ledger.run(
+        _ = try await ledger.run(
             Statement<Void, Void>("bench.put_off_chains", "update chains set ask_at = now() + interval '1 day'"), ())
-        try await ledger.run(Statement<Void, Void>("bench.vacuum_again", "vacuum (analyze) chains"), ())
+        _ = try await ledger.run(Statement<Void, Void>("bench.vacuum_again", "vacuum (analyze) chains"), ())
         let claim = Statements.ChainClaim(appIDs: [Self.app], limit: 4, lease: .seconds(120))
         var looks: [Double] = []
         for _ in 0..<200 {

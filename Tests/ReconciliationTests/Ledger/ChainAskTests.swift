@@ -100,13 +100,13 @@ import Testing
             let claimed = try #require(try await lab.ledger.run(Statements.claimChains, Self.claim()).first)
             var asked = AskedChain(stale)
             (asked.isAnswered, asked.askAt, asked.endsAt) = (true, LedgerLab.bought, LedgerLab.bought)
-            try await lab.ledger.run(Statements.reportChains, [asked])
+            _ = try await lab.ledger.run(Statements.reportChains, [asked])
             #expect(try await Self.row("c", "asks, ask_until > now()", in: lab) == "0 t")
 
             // A question without an answer.
             var failed = AskedChain(claimed)
             failed.dueIn = .seconds(30)
-            try await lab.ledger.run(Statements.reportChains, [failed])
+            _ = try await lab.ledger.run(Statements.reportChains, [failed])
             let columns = "asks, ask_failures, ask_until is null, asked_at is null, ask_at > now() + interval '20 s'"
             #expect(try await Self.row("c", columns, in: lab) == "0 1 t t t")
 
@@ -117,7 +117,7 @@ import Testing
                 #expect(claimed.failures == (asks == 1 && end == 0 ? 1 : 0))
                 var asked = AskedChain(claimed)
                 (asked.isAnswered, asked.endsAt) = (true, LedgerLab.bought + end)
-                try await lab.ledger.run(Statements.reportChains, [asked])
+                _ = try await lab.ledger.run(Statements.reportChains, [asked])
                 #expect(
                     try await Self.row("c", "asks, ask_failures, asked_at = now(), ask_at", in: lab)?.hasSuffix(
                         "infinity")
@@ -199,7 +199,7 @@ import Testing
             for chain in try await lab.ledger.run(Statements.claimChains, Self.claim()) {
                 var asked = AskedChain(chain)
                 (asked.isAnswered, asked.appleState, asked.comparedIn) = (true, .expired, .seconds(600))
-                try await lab.ledger.run(Statements.reportChains, [asked])
+                _ = try await lab.ledger.run(Statements.reportChains, [asked])
             }
             #expect(
                 try await lab.texts(
@@ -294,7 +294,7 @@ import Testing
                 for place in answers.indices {
                     (answers[place].isAnswered, answers[place].appleState) = (true, .expired)
                 }
-                try await lab.ledger.run(Statements.reportChains, answers)
+                _ = try await lab.ledger.run(Statements.reportChains, answers)
                 return (
                     claimed.count,
                     try await lab.ledger.run(Statements.compareChains, .init(appIDs: ["game"], again: .seconds(60)))

@@ -131,8 +131,8 @@ import WorkQueue
                     "select transaction_id from transactions where transaction_id <> '\(chain)'"
                 ).first)
             let receipt = try await lab.lab.texts("select id::text from receipts where source = 'sweep'")
-            var entry = Verdict.Entry.purchase(found, .held(.productUnknown))
-            entry.transaction = try await lab.transaction(lab.store.sign(found))
+            let entry = Verdict.Entry(
+                transaction: try await lab.transaction(lab.store.sign(found)), decision: .held(.productUnknown))
             try await lab.lab.settle(
                 Posted(id: try #require(receipt.first.flatMap(UUID.init)), userID: nil, appID: VerifyLab.appID), entry)
             let signed = "select max(signed_at)::text from transactions"
@@ -194,8 +194,9 @@ extension VerifyLab {
             proof: byReceipt ? .receipt(sale.receipt) : .signedTransaction(sale.signedTransaction))
         #expect(try await lab.ledger.insert(submission))
         let posted = Posted(id: submission.receiptID, userID: "u1", appID: Self.appID)
-        var entry = Verdict.Entry.purchase(sale.purchase.transactionId)
-        entry.transaction = try await transaction(sale.signedTransaction)
+        let entry = Verdict.Entry(
+            transaction: try await transaction(sale.signedTransaction),
+            decision: .grant(goods: Verdict.Entry.coins, source: .poster))
         try await lab.settle(posted, entry)
         try await lab.followUp()
         return sale.purchase.transactionId
