@@ -19,6 +19,9 @@ package struct VerifiedReceipt: Sendable, Hashable {
     package var latestReceiptInfo: [ReceiptEntry]?
     /// Whether ``latestReceiptInfo`` is a list, which has every period of a subscription. One object is the latest one.
     private var listsPeriods = true
+    /// What Apple says of the next renewal of each subscription. Without an element that cannot be read: nothing is
+    /// granted by it.
+    package var pendingRenewals: [PendingRenewal] = []
     /// A newer receipt, base64.
     package var latestReceipt: String?
     /// The calls that led here, in order; the last one succeeded.
@@ -56,7 +59,38 @@ package struct VerifiedReceipt: Sendable, Hashable {
         if let expired = try ReceiptEntry.list(fields, "latest_expired_receipt_info", mayBeOne: true) {
             latestReceiptInfo = (latestReceiptInfo ?? []) + expired
         }
+        pendingRenewals = ((try? fields.list("pending_renewal_info", mayBeOne: true)) ?? [])
+            .compactMap(PendingRenewal.init)
         latestReceipt = fields.string("latest_receipt") ?? fields.string("latest_expired_receipt")
+    }
+}
+
+/// The next renewal of a subscription, as verifyReceipt tells it. Source: AppleFacts 5.1, `pending_renewal_info[]`.
+package struct PendingRenewal: Sendable, Hashable {
+    package var originalTransactionId: String
+    package var productId: String?
+    package var autoRenewProductId: String?
+    package var autoRenewStatus: Int?
+    package var expirationIntent: Int?
+    package var isInBillingRetryPeriod: Bool?
+    package var gracePeriodExpiresDate: Date?
+    package var priceConsentStatus: Int?
+    package var promotionalOfferId: String?
+    package var offerCodeRefName: String?
+
+    /// Nil for an element that names no subscription.
+    init?(_ fields: AppleFields) {
+        guard let original = fields.string("original_transaction_id") else { return nil }
+        originalTransactionId = original
+        productId = fields.string("product_id")
+        autoRenewProductId = fields.string("auto_renew_product_id")
+        autoRenewStatus = fields.int("auto_renew_status")
+        expirationIntent = fields.int("expiration_intent")
+        isInBillingRetryPeriod = fields.bool("is_in_billing_retry_period")
+        gracePeriodExpiresDate = fields.date("grace_period_expires_date_ms") ?? fields.date("grace_period_expires_date")
+        priceConsentStatus = fields.int("price_consent_status")
+        promotionalOfferId = fields.string("promotional_offer_id")
+        offerCodeRefName = fields.string("offer_code_ref_name")
     }
 }
 

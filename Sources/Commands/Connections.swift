@@ -47,14 +47,14 @@ package enum Connections {
     /// A database for one command, closed when the command is done.
     package static func withDatabase<Result: Sendable>(
         _ command: String, patience: Duration = .seconds(60), isReadOnly: Bool = false, keepsPlans: Bool = false,
-        _ body: (Database) async throws -> Result
+        connections: Int = 1, _ body: (Database) async throws -> Result
     ) async throws -> Result {
         let settings = try Settings()
         var configuration = try postgres(settings, command, patience: patience)
         configuration.isReadOnly = isReadOnly
         configuration.keepsPlans = keepsPlans
         let database = Database(
-            configuration, connections: 1,
+            configuration, connections: connections,
             logger: logger(settings, isCommand: true))
         do {
             let result = try await body(database)

@@ -428,6 +428,11 @@ extension System {
         state.withLock { $0.invariants.owed[sale.purchase.transactionId] = Set(users) }
     }
 
+    /// As `owe(_:to:)`, for a purchase that the App Store made by itself.
+    func owe(_ transactionID: String, to user: String) {
+        state.withLock { state in state.invariants.owed[transactionID] = [user] }
+    }
+
     /// As `owe(_:to:)`, with the amount that was promised for one unit of its item instead of the configuration file's.
     func owe(_ sale: Sale, promised amount: Int, to user: String) {
         owe(sale, to: user)

@@ -61,7 +61,8 @@ extension Rights {
                     .update(
                         "previous_original_transaction_id", "renewal", "renewal_signed_at", "state", "product_id",
                         "transaction_id", "expires_at", "told", "told_user_id", "lapse_seen_at", "steps", "due_at",
-                        "followed_at"),
+                        "followed_at", "ask_at", "ask_until", "ask_reader", "ask_failures", "asked_at", "asked_end",
+                        "asks", "apple_state", "compare_at"),
                 ],
                 .ingest: [.select], .scheduler: [.select], .support: [.select],
             ]),

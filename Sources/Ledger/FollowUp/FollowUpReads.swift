@@ -73,7 +73,7 @@ extension Statements {
           exists (select from (select app_id, environment from chains
               where previous_original_transaction_id = t.original_transaction_id offset 0) after
             where after.app_id = t.app_id and after.environment = t.environment),
-          coalesce(extract(epoch from now() - t.was_due_at), 0)::float8
+          coalesce(extract(epoch from now() - t.was_due_at), 0)::float8, t.asked_at, t.asked_end, t.asks
         from taken t
         """,
         bind: { [.int($0)] }, read: readTakenChain)
@@ -86,7 +86,10 @@ extension Statements {
             told: try row.told(5, by: 6), lapseSeenAt: try row.optionalDate(7), steps: try row.int(8),
             now: try row.date(9))
         facts.isContinued = try row.bool(11)
-        return TakenChain(facts: facts, marks: try row.ints(10), lag: try row.double(12))
+        if let at = try row.optionalDate(13), let end = try row.optionalDate(14) {
+                facts.asked = Asked(at: at, end: end, count: try row.int(15))
+            }
+            return TakenChain(facts: facts, marks: try row.ints(10), lag: try row.double(12))
     }
 
     /// A page of chains that a check reads.

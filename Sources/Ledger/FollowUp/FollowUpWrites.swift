@@ -26,7 +26,8 @@ extension Statements {
             """
         })
 
-    /// Writes the told state of each chain, and the time of the chain's next follow-up.
+    /// Writes the told state of each chain, the time of the chain's next follow-up, and the time of the next question to
+    /// Apple, which is not before the end of a question that is under way.
     static let writeChains = Statement<[FollowedChain], Void>(
         "followup.write_chains",
         [
@@ -37,12 +38,15 @@ extension Statements {
             .date("expires_at") { $0.followUp.told?.accessUntil }, .json("told") { $0.toldJSON },
             .text("usr") { $0.followUp.told?.userID }, .date("lapse_seen_at") { $0.followUp.lapseSeenAt },
             .int32("steps") { $0.followUp.steps }, .date("due_at") { $0.followUp.dueAt },
+            .date("ask_at") { $0.followUp.askAt }, .date("ends_at") { $0.followUp.periodEndsAt },
         ],
         sql: { rows in
             """
             update chains c set previous_original_transaction_id = i.previous, state = i.state, product_id = i.product,
               transaction_id = i.transaction, expires_at = i.expires_at, told = i.told, told_user_id = i.usr,
-              lapse_seen_at = i.lapse_seen_at, steps = i.steps, due_at = i.due_at, followed_at = now()
+              lapse_seen_at = i.lapse_seen_at, steps = i.steps, due_at = i.due_at, followed_at = now(),
+              ask_at = greatest(coalesce(i.ask_at, 'infinity'), c.ask_until),
+              asks = case when \(isSameEnd) then c.asks else 0 end
             from \(rows.rows(as: "i"))
             where c.app_id = i.app and c.environment = i.environment and c.original_transaction_id = i.original
             """

@@ -62,6 +62,7 @@ struct HearTransaction {
         let refundRequests = hearings.compactMap(\.refundRequest)
         transaction.queue(forAny: refundRequests, Statements.lockRefundCases)
         transaction.queue(forAny: refundRequests, Statements.insertRefundRequests)
+        transaction.queue(forAny: hearings.compactMap(\.askedChain), Statements.reportChains)
         transaction.queue(
             forAny: hearings.compactMap(\.notification).map { ($0, Self.heldFor * batch.schedule.scale) },
             Statements.endHeardNotifications)

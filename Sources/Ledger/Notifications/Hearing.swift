@@ -40,6 +40,8 @@ package struct Hearing: Sendable {
     package var customers: [Statements.NamedCustomer] = []
     /// The place in Apple's list behind the facts. It moves only if its reader still has the claim.
     package var customerPlace: Statements.CustomerPlace?
+    /// The question of the subscription sweep that this answers.
+    package var askedChain: AskedChain?
 
     package init(notification: Notification?, appID: String, net: Net? = nil) {
         self.notification = notification

@@ -67,6 +67,8 @@ package struct ChainFacts: Sendable, Equatable {
     package var lapseSeenAt: Date?
     /// How many events about its subscription the chain has had.
     package var steps: Int
+    /// Apple's answers about the chain. Nil: Apple was not asked yet.
+    package var asked: Asked?
     /// By the database's clock.
     package var now: Date
 
@@ -231,6 +233,8 @@ package struct SubscriptionPolicy: Sendable, Equatable {
     /// Whether a user may use a subscription after its end while Apple tries to charge.
     package var retryEntitles = false
     package var goods = Goods.everyPeriod
+    /// How a worker asks Apple about chains of the app. No setting.
+    package var asks = AskPolicy()
 
     package init() {}
 }

@@ -30,6 +30,10 @@ extension ChainFacts {
         }
         let status = rules.status(at: now)
         result.dueAt = rules.nextChange(after: now)
+        let end = rules.newest.purchase.facts.expiresAt ?? rules.newest.until
+        result.periodEndsAt = end
+        result.askAt = Asking.next(
+            status, end: end, lastWord: rules.renewal?.signedAt, asked: asked, of: originalID, by: policy.asks)
         if status.isOverByClock(at: now) {
             // The first look that found the end of this period, not of one before.
             let seenAt = lapseSeenAt.flatMap { $0 >= status.accessUntil ? $0 : nil } ?? now

@@ -37,6 +37,10 @@ package struct FollowUp: Sendable, Equatable {
     package var steps = 0
     /// The time when a worker looks at the chain next. Nil: only new facts change the state.
     package var dueAt: Date?
+    /// The time when a worker asks Apple about the chain next. Nil: only new facts bring a question.
+    package var askAt: Date?
+    /// The end of the newest period, by Apple's date. Nil: the chain has no period that somebody has.
+    package var periodEndsAt: Date?
     /// Transactions whose ended receipts are judged again: a refund was reversed, or a refund made way for a purchase
     /// that was taken for the refunded one.
     package var rejudged: [String] = []

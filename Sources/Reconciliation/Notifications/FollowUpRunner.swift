@@ -90,6 +90,19 @@ struct FollowUpRunner: Sendable {
 
     private var policies: [String: SubscriptionPolicy] {
         Dictionary(
-            uniqueKeysWithValues: apps.ids.compactMap { id in apps[id].map { (id, $0.policy.subscriptions) } })
+            uniqueKeysWithValues: apps.ids.compactMap { id in
+                apps[id].map { (id, $0.subscriptionPolicy(scale: ledger.schedule.scale)) }
+            })
+    }
+}
+
+extension AppServices {
+    /// The policy for subscriptions, and how a worker asks Apple about them. Without credentials for the App Store Server
+    /// API ended chains are asked about too, because there is no history of the customer to ask for.
+    func subscriptionPolicy(scale: Double) -> SubscriptionPolicy {
+        var policy = policy.subscriptions
+        let asksByReceipt = serverAPI == nil && receipts != nil
+        policy.asks = AskPolicy(endedEvery: asksByReceipt ? self.policy.sweeps.customersEvery : nil, scale: scale)
+        return policy
     }
 }

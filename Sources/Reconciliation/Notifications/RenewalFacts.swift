@@ -23,6 +23,24 @@ extension Renewal {
     }
 }
 
+extension Renewal {
+    /// What verifyReceipt says of a renewal, at the moment of its answer. Nil where the answer names no moment.
+    init?(_ pending: PendingRenewal, in receipt: VerifiedReceipt) {
+        guard let signedAt = receipt.requestDate else { return nil }
+        let environment = receipt.environment.rawValue
+        let isCode = pending.offerCodeRefName != nil
+        self.init(
+            originalID: Transaction.storedID(pending.originalTransactionId, in: environment), environment: environment,
+            signedAt: signedAt, productID: pending.productId, nextProductID: pending.autoRenewProductId,
+            renewsAutomatically: pending.autoRenewStatus.map { $0 == 1 }, expirationIntent: pending.expirationIntent,
+            isInBillingRetry: pending.isInBillingRetryPeriod ?? false, graceUntil: pending.gracePeriodExpiresDate,
+            priceConsent: pending.priceConsentStatus.flatMap(PriceConsent.init(status:)),
+            offerType: isCode
+                ? Transaction.offerCode : pending.promotionalOfferId.map { _ in Transaction.promotionalOffer },
+            offerIdentifier: pending.offerCodeRefName ?? pending.promotionalOfferId)
+    }
+}
+
 extension Renewal.PriceConsent {
     /// Nil for a number that is newer than this program.
     fileprivate init?(status: Int) {

@@ -36,6 +36,7 @@ struct Sweeps: Sendable {
             group.addTask { await RefundSweep(self).run() }
             group.addTask { await SampleAudit(self).run() }
             group.addTask { await measure() }
+            group.addTask { await SubscriptionSweep(self).run() }
         }
     }
 

@@ -123,6 +123,13 @@ extension RightsTests {
             #expect(
                 try await lab.hear([hearing], on: database) == [[Pointer(receiptID: submission.receiptID, attempt: 0)]])
             #expect(try await lab.followUp(on: database).chains > 0)
+            let claim = Statements.ChainClaim(appIDs: ["game"], limit: 1, lease: .seconds(1))
+            _ = try await database.run(Statements.claimChains, claim)
+            _ = try await database.run(Statements.compareChains, .init(appIDs: ["game"], again: .seconds(1)))
+            let chain = Statements.ChainQuestion(
+                appID: "game", environment: Transaction.production, originalID: "heard")
+            _ = try await database.run(Statements.receiptOfChain, chain)
+            _ = try await database.run(Statements.unjudged, ["heard"])
             try await database.transact("test.follow_up") { transaction throws(PostgresError) in
                 transaction.queue(Statements.readChainPurchases, [])
                 transaction.queue(Statements.readRevocations, [])
@@ -131,6 +138,7 @@ extension RightsTests {
                 transaction.queue(Statements.takeUnposted, [])
                 transaction.queue(Statements.writeRevocations, [])
                 transaction.queue(Statements.writeChains, [])
+                transaction.queue(Statements.reportChains, [])
                 transaction.queue(Statements.markContinuedChains, [])
                 transaction.queue(Statements.putOffBusy, [])
                 transaction.queue(Statements.putOffChain, ())
