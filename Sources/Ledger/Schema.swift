@@ -25,6 +25,7 @@ package enum Schema {
         migration(20, "refund_views", PackageResources._020_refund_views_sql),
         migration(21, "notification_views", PackageResources._021_notification_views_sql),
         migration(22, "nets", PackageResources._022_nets_sql),
+        migration(28, "seals", PackageResources._028_seals_sql),
     ]
 
     private static func migration(_ number: Int, _ name: String, _ file: [UInt8]) -> Migration {

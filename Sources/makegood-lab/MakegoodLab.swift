@@ -18,5 +18,6 @@ struct LabBenchCommand: AsyncParsableCommand {
         commandName: "bench", abstract: "Measure a part of the work in a database of its own.",
         subcommands: [
             BenchGovernorCommand.self, BenchSettleCommand.self, BenchFillCommand.self, BenchEntitlementsCommand.self,
+            BenchSealsCommand.self,
         ])
 }

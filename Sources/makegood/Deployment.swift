@@ -219,6 +219,7 @@ struct ProcessParts {
             services.append(DoubleChargeSweep(ledger: ledger, logger: logger))
             services.append(PayloadRetention(ledger: ledger, configuration: configuration, logger: logger))
             services.append(GoodsByDay(ledger: ledger, logger: logger))
+            services.append(Sealer(ledger: ledger, logger: logger))
             services.append(
                 Scheduler(ledger: ledger, workQueue: workQueue, apps: apps, halts: halts, logger: logger))
         }

@@ -9,7 +9,7 @@ package struct Rights: Sendable {
     package let object: String
     package let ofRoles: [DatabaseRole: [Right]]
 
-    package static let all = ofTheRest + ofHearing + ofSweeps
+    package static let all = ofTheRest + ofHearing + ofSweeps + ofSeals
 
     private static let ofTheRest: [Rights] = [
         table(
@@ -124,7 +124,8 @@ package struct Rights: Sendable {
                 // Ingest serves GET …/explain, …/purchases and …/entitlements.
                 .ingest: timelinesOfGrants + [.select("is_entitling")],
                 .worker: [.select, .insert],
-                .scheduler: invariantsOfGrants + [.select("product_id", "environment", "goods", "quantity")],
+                // A scheduler seals whole rows.
+                .scheduler: [.select],
                 .support: invariantsOfGrants + timelinesOfGrants + [.select("environment")],
             ]),
         table(
@@ -135,9 +136,7 @@ package struct Rights: Sendable {
                     .select, .insert,
                     .update("state", "reason", "binding_source", "reasons", "granted_as", "safe_at", "decided_at"),
                 ],
-                .scheduler: [
-                    .select("receipt_id", "transaction_id", "state", "reason", "reasons", "decided_at", "granted_as")
-                ],
+                .scheduler: [.select],
                 .support: [.select, .update("state", "reason")],
             ]),
         table(
@@ -360,6 +359,7 @@ package struct Rights: Sendable {
             "audits",
             [
                 .ingest: [.select("at", "actor", "action", "details")],
+                .scheduler: [.select("id", "at", "actor", "action", "details", "xid")],
                 .support: [.select("at", "actor", "action", "details"), .insert("actor", "action", "details")],
             ]),
         table(
