@@ -80,17 +80,14 @@ extension Statements {
         live as materialized (
         \(rowsOfBlock)),
         different as materialized (
-          select coalesce(listed.name, live.name) as name, live.xid, case when listed.name is null then 'inserted'
-            when live.name is null then 'deleted' else 'edited' end as what
-          from listed full join live on live.name = listed.name
-          where listed.hash is distinct from live.hash)
+          select name, live.xid, case when listed.hash is null then 'inserted'
+            when live.hash is null then 'deleted' else 'edited' end as what
+          from listed full join live using (name) where listed.hash is distinct from live.hash)
         select what, name from different d
         where case what
-          when 'deleted' then not case
-            when name ~ '^outcome [0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12} ' then exists (
-              select from outcomes o where o.receipt_id = substr(d.name, 9, 36)::uuid
-                and o.transaction_id = substr(d.name, 46) and o.xid >= (select end_xid from block))
-            else false end
+          when 'deleted' then name !~ '^outcome [0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12} ' or not exists (
+            select from outcomes where receipt_id = substr(d.name, 9, 36)::uuid
+              and transaction_id = substr(d.name, 46) and xid >= (select end_xid from block))
           when 'inserted' then xid < (select end_xid from seals order by number desc limit 1) and not exists (
             select from seals s
             where s.end_xid > d.xid and s.first_xid <= d.xid and s.number <> $1 and d.name = any(s.names))

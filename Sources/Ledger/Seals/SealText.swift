@@ -65,9 +65,9 @@ enum SealText {
         _ now: String, of name: String, if condition: String, tombstone: String
     ) -> String {
         """
-        coalesce(case when \(condition) then (
-            select c.user_hash from seal_corrections c where c.name = \(name) and c.tombstone \(tombstone)
-              and \(now) = (select l.corrected_hash from seal_corrections l where l.name = c.name order by l.id desc limit 1)
+        coalesce(case when \(condition) then (select c.user_hash from seal_corrections c
+            where c.name = \(name) and c.tombstone \(tombstone) and \(now) = (
+              select l.corrected_hash from seal_corrections l where l.name = c.name order by l.id desc limit 1)
             order by c.id limit 1) end, \(now))
         """
     }
