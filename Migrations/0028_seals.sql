@@ -17,7 +17,8 @@ alter table revocations add column xid bigint;
 alter table revocations alter column xid set default (pg_current_xact_id()::text::bigint);
 alter table audits add column xid bigint;
 alter table audits alter column xid set default (pg_current_xact_id()::text::bigint);
-comment on column grants.xid is 'The transaction that wrote the row; null: written before 0028_seals.sql, and not sealed.';
+comment on column grants.xid is
+    'The transaction that wrote the row; null: written before 0028_seals.sql, and not sealed.';
 comment on column outcomes.xid is
     'The transaction that decided last; null: decided before 0028_seals.sql, and not sealed.';
 comment on column revocations.xid is 'As in grants.';
@@ -72,7 +73,8 @@ comment on table seal_corrections is 'A row: an erasure took the user out of a r
 
 -- The hash of the fields by which an audit names users. An erasure changes only these fields.
 create function users_hash_of_audit(details jsonb) returns bytea language sql immutable as $$
-    select sha256(convert_to(jsonb_build_array(details -> 'user', details -> 'into', details -> 'receiver')::text, 'UTF8'))
+    select sha256(convert_to(
+        jsonb_build_array(details -> 'user', details -> 'into', details -> 'receiver')::text, 'UTF8'))
 $$;
 
 create function correct_seal() returns trigger language plpgsql security definer as $$
@@ -123,6 +125,66 @@ begin
 end $$;
 create trigger outcomes_place before update on outcomes for each row
     when (old.* is distinct from new.*) execute function place_outcome();
+
+-- The rows that a block may list, with their hashes. The scheduler reads hashes, and not the rows.
+--
+-- A hash covers each column of the table but `xid`, as PostgreSQL sends a record in binary, and beside it the hash of the
+-- user's name. No setting of a session changes these bytes: times are microseconds, `jsonb` has one order, and the
+-- connections of all programs send UTF-8. Where an erasure took out the name, the hash is that of what stood there before
+-- the row's first correction, if the last correction put there what stands there now. Another text needs another view,
+-- another `seals.form`, and this view for the blocks that have this form.
+create view sealable_rows as
+select 'grant ' || transaction_id as name, xid, granted_at as written_at,
+    sha256(record_send(row('grant'::text, transaction_id, purchase_key, period_key, app_id, environment, customer_id,
+        receipt_id, product_id, quantity, goods, binding_source, granted_at, order_id, item, is_entitling))
+      || coalesce(case when user_id like 'erased\_%' then (
+        select c.user_hash from seal_corrections c
+        where c.name = 'grant ' || transaction_id and c.tombstone = user_id and user_now = (
+            select l.corrected_hash from seal_corrections l where l.name = c.name order by l.id desc limit 1)
+        order by c.id limit 1) end, user_now)) as hash
+from (select *, sha256(convert_to(user_id, 'UTF8')) as user_now from grants) g
+union all
+select 'outcome ' || receipt_id || ' ' || transaction_id, xid, decided_at,
+    sha256(record_send(row('outcome'::text, receipt_id, transaction_id, state, reason, binding_source, decided_at,
+        reasons, granted_as, safe_at)))
+from outcomes
+union all
+select 'revocation ' || transaction_id || ' ' || ordinal, xid, recorded_at,
+    sha256(record_send(row('revocation'::text, transaction_id, ordinal, app_id, environment, kind, reason, takes_back,
+        percentage, goods, at, signed_at, recorded_at))
+      || coalesce(case when user_id like 'erased\_%' then (
+        select c.user_hash from seal_corrections c
+        where c.name = 'revocation ' || transaction_id || ' ' || ordinal and c.tombstone = user_id and user_now = (
+            select l.corrected_hash from seal_corrections l where l.name = c.name order by l.id desc limit 1)
+        order by c.id limit 1) end, user_now))
+from (select *, sha256(convert_to(user_id, 'UTF8')) as user_now from revocations) r
+union all
+select 'audit ' || id, xid, at,
+    sha256(record_send(row('audit'::text, id, at, actor, action, details - '{user,into,receiver}'::text[]))
+      || coalesce(case when action in ('users.merge', 'support.give') then (
+        select c.user_hash from seal_corrections c
+        where c.name = 'audit ' || a.id and users_now = (
+            select l.corrected_hash from seal_corrections l where l.name = c.name order by l.id desc limit 1)
+          and c.tombstone in (details ->> 'user', details ->> 'into', details ->> 'receiver')
+        order by c.id limit 1) end, users_now))
+from (
+    select *, sha256(convert_to(
+        jsonb_build_array(details -> 'user', details -> 'into', details -> 'receiver')::text, 'UTF8')) as users_now
+    from audits) a
+union all
+select 'correction ' || id, xid, corrected_at,
+    sha256(record_send(row('correction'::text, id, name, tombstone, user_hash, corrected_hash, corrected_at)))
+from seal_corrections;
+comment on view sealable_rows is
+    'What a scheduler seals. A row: a grant, outcome, revocation, audit or correction. Ask for a span of xid.';
+
+-- Corrections whose tombstone no audit of an erasure names.
+create view uncaused_corrections as
+select id, xid from seal_corrections
+where tombstone not in (
+    select details ->> 'user' from audits where action = 'users.erase' and details ->> 'user' is not null);
+comment on view uncaused_corrections is
+    'A row: a correction of a sealed row that no erasure made. Empty, unless somebody wrote it by hand.';
 
 -- As at the end of 0001_receipts.sql.
 do $$

@@ -124,8 +124,7 @@ package struct Rights: Sendable {
                 // Ingest serves GET …/explain, …/purchases and …/entitlements.
                 .ingest: timelinesOfGrants + [.select("is_entitling")],
                 .worker: [.select, .insert],
-                // A scheduler seals whole rows.
-                .scheduler: [.select],
+                .scheduler: invariantsOfGrants + [.select("product_id", "environment", "goods", "quantity")],
                 .support: invariantsOfGrants + timelinesOfGrants + [.select("environment")],
             ]),
         table(
@@ -136,7 +135,10 @@ package struct Rights: Sendable {
                     .select, .insert,
                     .update("state", "reason", "binding_source", "reasons", "granted_as", "safe_at", "decided_at"),
                 ],
-                .scheduler: [.select],
+                .scheduler: [
+                    .select(
+                        "receipt_id", "transaction_id", "state", "reason", "reasons", "decided_at", "granted_as", "xid")
+                ],
                 .support: [.select, .update("state", "reason")],
             ]),
         table(
@@ -359,7 +361,6 @@ package struct Rights: Sendable {
             "audits",
             [
                 .ingest: [.select("at", "actor", "action", "details")],
-                .scheduler: [.select("id", "at", "actor", "action", "details", "xid")],
                 .support: [.select("at", "actor", "action", "details"), .insert("actor", "action", "details")],
             ]),
         table(

@@ -55,17 +55,12 @@ extension Statements {
             case when $1 = 1 then \(SealText.noHash) end)
           or hash <> \(storedHash)
         union all
-        select 'uncaused', 'correction ' || id from seal_corrections
+        select 'uncaused', 'correction ' || id from uncaused_corrections
         where xid >= (select first_xid from block)
           and (xid < (select end_xid from block) or $1 = (select max(number) from seals))
-          and tombstone not in (
-            select details ->> 'user' from audits where action = 'users.erase' and details ->> 'user' is not null)
         limit \(sealFindingsMax)
         """,
         bind: { [.int($0)] }, read: readFinding)
-
-    private static let rowsOfBlock = SealText.rows(
-        from: "(select first_xid from block)", to: "(select end_xid from block)")
 
     /// Computes the hashes of a block's rows again, and returns the rows that are not as they were sealed.
     ///
@@ -78,7 +73,8 @@ extension Statements {
         with block as materialized (select * from seals where number = $1),
         listed as materialized (select u.name, u.hash from block cross join unnest(names, hashes) u(name, hash)),
         live as materialized (
-        \(rowsOfBlock)),
+          select name, xid, hash from sealable_rows
+          where xid >= (select first_xid from block) and xid < (select end_xid from block)),
         different as materialized (
           select name, live.xid, case when listed.hash is null then 'inserted'
             when live.hash is null then 'deleted' else 'edited' end as what

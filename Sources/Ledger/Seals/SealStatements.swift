@@ -85,28 +85,14 @@ extension Statements {
             pg_snapshot_xmax(s)::text::bigint < coalesce(h.end_xid, 0) as is_elsewhere
           from pg_current_snapshot() s left join head h on true),
         span as materialized (
-          select *, case when is_elsewhere and not (
-                exists (select from grants where xid >= sealed_to) or exists (select from outcomes where xid >= sealed_to)
-                or exists (select from revocations where xid >= sealed_to) or exists (select from audits where xid >= sealed_to)
-                or exists (select from seal_corrections where xid >= sealed_to)) then 0 else sealed_to end as first_xid
+          select *, case when is_elsewhere and not exists (select from sealable_rows where xid >= sealed_to) then 0
+              else sealed_to end as first_xid
           from place),
         bounds as materialized (
           select *, case when is_elsewhere and first_xid > 0 then 9223372036854775807
             else least(horizon, first_xid + $1) end as bound from span),
         candidates as materialized (
-          select xid, granted_at as written_at from grants
-          where xid >= (select first_xid from bounds) and xid < (select bound from bounds)
-          union all
-          select xid, decided_at from outcomes
-          where xid >= (select first_xid from bounds) and xid < (select bound from bounds)
-          union all
-          select xid, recorded_at from revocations
-          where xid >= (select first_xid from bounds) and xid < (select bound from bounds)
-          union all
-          select xid, at from audits
-          where xid >= (select first_xid from bounds) and xid < (select bound from bounds)
-          union all
-          select xid, corrected_at from seal_corrections
+          select xid, written_at from sealable_rows
           where xid >= (select first_xid from bounds) and xid < (select bound from bounds)),
         cut as (select xid + 1 as end_xid from candidates order by xid offset $2 - 1 limit 1),
         ends as (
@@ -137,7 +123,7 @@ extension Statements {
     package static let seal = Statement<SealPlan, SealedBlock>(
         "seals.seal",
         """
-        with live as (\(SealText.rows(from: "$2", to: "$3"))),
+        with live as (select name, xid, hash from sealable_rows where xid >= $2 and xid < $3),
         block as materialized (
           select $1::bigint as number, \(SealText.form) as form, $2::bigint as first_xid, $3::bigint as end_xid,
             coalesce(array_agg(name), '{}') as names, coalesce(array_agg(hash), '{}') as hashes,
