@@ -32,6 +32,7 @@ package enum Schema {
         migration(25, "customer_sweeps", PackageResources._025_customer_sweeps_sql),
         migration(27, "books", PackageResources._027_books_sql),
         migration(29, "sweep_standings", PackageResources._029_sweep_standings_sql),
+        migration(28, "seals", PackageResources._028_seals_sql),
     ]
 
     private static func migration(_ number: Int, _ name: String, _ file: [UInt8]) -> Migration {

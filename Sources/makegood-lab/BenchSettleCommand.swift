@@ -50,7 +50,7 @@ struct BenchSettleCommand: AsyncParsableCommand {
 }
 
 /// One batch of posted purchases; either each has an order of its poster or none has one.
-private struct SettleTrial {
+struct SettleTrial {
     static let app = "bench"
     static let product = AppPolicy.Product(
         id: "com.example.bench.coins6", kind: .consumable, goods: [.init(item: "coins", amount: 6000)])

@@ -19,5 +19,6 @@ struct LabBenchCommand: AsyncParsableCommand {
         subcommands: [
             BenchGovernorCommand.self, BenchSettleCommand.self, BenchFillCommand.self, BenchEntitlementsCommand.self,
             BenchSweepsCommand.self,
+            BenchSealsCommand.self,
         ])
 }

@@ -221,6 +221,7 @@ struct ProcessParts {
             services.append(RunningSums.goodsByDay(ledger, logger: logger))
             services.append(RunningSums.arrivalsByHour(ledger, logger: logger))
             services.append(BooksWatch(ledger: ledger, logger: logger))
+            services.append(Sealer(ledger: ledger, logger: logger))
             services.append(
                 Scheduler(ledger: ledger, workQueue: workQueue, apps: apps, halts: halts, logger: logger))
         }

@@ -16,14 +16,31 @@ struct CheckCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "check",
         abstract: "Prove that what was received is granted, rejected with a reason, or open with a due time.",
-        discussion: "Read-only, also on a standby. Exit code 0: every invariant holds; 1: one does not.")
+        discussion: """
+            Read-only, also on a standby. Exit code 0: every invariant holds; 1: one does not.
+
+            With --seals: proves instead that the sealed rows of grants, outcomes, revocations and audits are as they \
+            were sealed, and names the block and the row where they are not. Whoever owns the database may write the \
+            seals anew. Then only heads that left the database show it: --heads names a file with the scheduler's log, \
+            or with daily reports.
+            """)
 
     @Flag(help: "All that was ever received, not only in the last two days.")
     var full = false
+    @Flag(help: "Check the seals of all time instead of the invariants.")
+    var seals = false
+    @Option(help: ArgumentHelp("Compare the seals with the heads in this file; - is stdin.", valueName: "file"))
+    var heads: String?
     @Flag(help: "Print JSON.")
     var json = false
 
+    func validate() throws {
+        if heads != nil, !seals { throw ValidationError("--heads needs --seals") }
+        if full, seals { throw ValidationError("--seals checks all seals: leave --full out") }
+    }
+
     func run() async throws {
+        guard !seals else { return try await SealCheck(heads: heads, isJSON: json).run() }
         let scale = try Settings().timeScale
         let span = full ? Invariant.Span.all : .recent
         let (violations, read, chains) = try await Connections.withDatabase(

@@ -103,6 +103,15 @@ import Testing
             #expect(said.hasSuffix(" hold, for 0 receipts and 0 grants of all time"), "\(said)")
             let read = try await run("check", "--json").json["read"] as? [String: Any]
             #expect(read?["receipts"] as? Int == 0 && read?["full"] as? Bool == false)
+            let seals = try await run("check", "--seals")
+            #expect(seals.status == 0 && seals.output.contains("0 blocks with 0 rows are as they were sealed"))
+            let head = "notice: seal.head 7 \(String(repeating: "ab", count: 32))\n"
+            let lost = try await run("check", "--seals", "--heads", "-", input: head)
+            #expect(lost.status == 1 && lost.output.contains("BROKEN block 7: the block is gone"))
+            let findings = try await run("check", "--seals", "--heads", "-", "--json", input: head).json["findings"]
+            #expect((findings as? [[String: Any]])?.first?["what"] as? String == "missing")
+            #expect(try await run("check", "--heads", "-", input: head).status == 64)
+            #expect(try await run("check", "--seals", "--heads", "-", input: "no head\n").status == 64)
         }
     }
 

@@ -9,7 +9,7 @@ package struct Rights: Sendable {
     package let object: String
     package let ofRoles: [DatabaseRole: [Right]]
 
-    package static let all = ofTheRest + ofHearing + ofSweeps + ofNotificationSweeps + ofCustomerSweeps + ofBooks
+    package static let all = ofTheRest + ofHearing + ofSweeps + ofNotificationSweeps + ofCustomerSweeps + ofBooks + ofSeals
 
     private static let ofTheRest: [Rights] = [
         table(
@@ -136,7 +136,8 @@ package struct Rights: Sendable {
                     .update("state", "reason", "binding_source", "reasons", "granted_as", "safe_at", "decided_at"),
                 ],
                 .scheduler: [
-                    .select("receipt_id", "transaction_id", "state", "reason", "reasons", "decided_at", "granted_as")
+                    .select(
+                        "receipt_id", "transaction_id", "state", "reason", "reasons", "decided_at", "granted_as", "xid")
                 ],
                 .support: [.select, .update("state", "reason")],
             ]),

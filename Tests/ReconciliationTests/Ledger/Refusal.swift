@@ -25,6 +25,14 @@ struct Refusal: Sendable {
         Refusal(everybody, "delete from halts"),
         Refusal(everybody, "delete from audits"),
         Refusal(everybody, "truncate tallies"),
+        // Only a scheduler seals, and nobody takes a seal back.
+        Refusal(everybody, "delete from seals"),
+        Refusal(everybody, "update seals set form = 2"),
+        Refusal(
+            [.ingest, .worker, .support, .dashboard],
+            "insert into seals (number, form, first_xid, end_xid, names, hashes, previous_hash, hash) values (1, 1, 0, 1, '{}', '{}', '', '')"
+        ),
+        Refusal(everybody, "insert into seal_corrections (name, tombstone) values ('grant 1', 'erased')"),
         // A grant never changes, and only a worker writes one.
         Refusal(everybody, "update grants set user_id = 'thief'"),
         Refusal(everybody, "update grants set goods = '[]'"),

@@ -197,7 +197,7 @@ import Testing
 
 extension LedgerLab {
     /// The same post again.
-    fileprivate func reopen(_ posted: Posted, moves: Bool = false, payload: String = "") async throws -> Bool {
+    func reopen(_ posted: Posted, moves: Bool = false, payload: String = "") async throws -> Bool {
         try await database.run(
             Statements.reopenClaim, .init(receiptID: posted.id, payload: payload, moves: moves)
         ).first ?? false

@@ -331,6 +331,12 @@ extension RightsTests {
                 try await database.run(Statements.waitingPurchases, .seconds(3600))
                 try await database.run(Statements.openNotifications, ())
                 try await database.run(Statements.revocationsOfDay, ())
+                let plan = try #require(try await database.run(Statements.planSeal, .init(rows: 10)).first)
+                _ = try await database.run(Statements.seal, plan)
+                _ = try await database.run(Statements.sealHeads, 1)
+                _ = try await database.run(Statements.sealHeadsAt, [1])
+                _ = try await database.run(Statements.sealExtent)
+                _ = try await SealFinding.look(at: 1, database)
                 let step = try #require(
                     try await database.run(
                         Statements.takeDoubleChargeStep, .init(interval: .seconds(60), batch: 10)
