@@ -25,14 +25,14 @@ package enum Schema {
         migration(20, "refund_views", PackageResources._020_refund_views_sql),
         migration(21, "notification_views", PackageResources._021_notification_views_sql),
         migration(22, "nets", PackageResources._022_nets_sql),
-        migration(30, "wakes", PackageResources._030_wakes_sql),
-        migration(26, "followup_gaps", PackageResources._026_followup_gaps_sql),
         migration(23, "notification_sweeps", PackageResources._023_notification_sweeps_sql),
         migration(24, "subscription_sweeps", PackageResources._024_subscription_sweeps_sql),
         migration(25, "customer_sweeps", PackageResources._025_customer_sweeps_sql),
+        migration(26, "followup_gaps", PackageResources._026_followup_gaps_sql),
         migration(27, "books", PackageResources._027_books_sql),
-        migration(29, "sweep_standings", PackageResources._029_sweep_standings_sql),
         migration(28, "seals", PackageResources._028_seals_sql),
+        migration(29, "sweep_standings", PackageResources._029_sweep_standings_sql),
+        migration(30, "wakes", PackageResources._030_wakes_sql),
     ]
 
     private static func migration(_ number: Int, _ name: String, _ file: [UInt8]) -> Migration {

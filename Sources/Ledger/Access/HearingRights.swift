@@ -115,6 +115,8 @@ extension Rights {
         function("mark_chains_of_imports()", [:]),
         function("settle_bonuses_of_revocation()", [:]),
         function("mark_chain_of_denied()", [:]),
+        function("mark_entitling_grant()", [:]),
+        function("free_bonuses_taken_back()", [:]),
         function("erase_heard_of_user(text, text, text)", [.support: [.execute]]),
 
         table("v_notifications", [.support: [.select], .dashboard: [.select]]),

@@ -9,7 +9,8 @@ package struct Rights: Sendable {
     package let object: String
     package let ofRoles: [DatabaseRole: [Right]]
 
-    package static let all = ofTheRest + ofHearing + ofSweeps + ofNotificationSweeps + ofCustomerSweeps + ofBooks + ofSeals
+    package static let all =
+        ofTheRest + ofHearing + ofSweeps + ofNotificationSweeps + ofCustomerSweeps + ofBooks + ofSeals
 
     private static let ofTheRest: [Rights] = [
         table(
@@ -25,8 +26,7 @@ package struct Rights: Sendable {
                         "id", "app_id", "user_id", "order_id", "kind", "lane", "transaction_id",
                         "original_transaction_id", "is_vouched", "state", "reason", "attempt", "rescues",
                         "received_at", "judged_at", "due_at", "settled_at", "declared", "target", "claimed_at", "lines",
-                        "variant_bundle_id", "source",
-                        "shown_transaction_id", "shown_product_id"),
+                        "variant_bundle_id", "source", "shown_transaction_id", "shown_product_id"),
                 ],
                 .worker: [
                     // The receipts that nobody posted.
@@ -442,8 +442,6 @@ package struct Rights: Sendable {
         function("hold_bonus_to_its_grant()", [:]),
         function("move_bonuses_with_their_grant()", [:]),
         function("refuse_imported_purchases()", [:]),
-        function("mark_entitling_grant()", [:]),
-        function("free_bonuses_taken_back()", [:]),
         function("forget_declarations()", [:]),
         function("forget_lines()", [:]),
         function("enter_payload_chains(uuid[], text[])", [:]),
@@ -489,9 +487,7 @@ package struct Rights: Sendable {
         Right.select("transaction_id", "receipt_id", "app_id", "event_id", "granted_at", "confirmed_at", "revoked_at")
     ]
     private static let invariantsOfAttempts = [Right.select("receipt_id", "attempt", "at", "reason")]
-    private static let ownersOfOrders = [
-        Right.select("id", "app_id", "user_id", "placed_at")
-    ]
+    private static let ownersOfOrders = [Right.select("id", "app_id", "user_id", "placed_at")]
 
     static func table(_ name: String, _ rights: [DatabaseRole: [Right]]) -> Rights {
         Rights(object: "table \(name)", ofRoles: rights)

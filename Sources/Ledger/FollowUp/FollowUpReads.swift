@@ -87,9 +87,9 @@ extension Statements {
             now: try row.date(9))
         facts.isContinued = try row.bool(11)
         if let at = try row.optionalDate(13), let end = try row.optionalDate(14) {
-                facts.asked = Asked(at: at, end: end, count: try row.int(15))
-            }
-            return TakenChain(facts: facts, marks: try row.ints(10), lag: try row.double(12))
+            facts.asked = Asked(at: at, end: end, count: try row.int(15))
+        }
+        return TakenChain(facts: facts, marks: try row.ints(10), lag: try row.double(12))
     }
 
     /// A page of chains that a check reads.

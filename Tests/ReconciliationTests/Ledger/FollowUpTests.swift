@@ -444,10 +444,7 @@ import Testing
                 receiptID: Submission(unposted: n1, jws: "n1", of: "game", source: .notification).receiptID, attempt: 0,
                 appID: "game", claim: Claim(userID: nil, hasPossession: true, receivedAt: .now, isPosted: false),
                 finding: .receipt(.open(.unclaimedYet)), dueIn: .seconds(86_400))
-            #expect(try await lab.settle(late).isEmpty)
-            #expect(
-                try await lab.texts("select attempt::text from receipts where due_at <= now() and source <> 'post'")
-                    == ["1", "1", "1"])
+            #expect(try await lab.settle(late).isEmpty && lab.number("select sum(attempt) from receipts") == 3)
             try await lab.run("update receipts set due_at = now() + interval '1 day' where due_at is not null")
             try await lab.hear(
                 Verdict.Entry.purchase("t1", of: "o1").transaction.refunded(60) { $0.customerID = "c1" })
