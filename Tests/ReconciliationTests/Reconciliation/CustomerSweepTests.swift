@@ -32,7 +32,7 @@ import Testing
                 try await lab.lab.texts("select concat_ws(' ', transaction_id, kind, net) from net_catches order by 1")
                     == [lost, finished].sorted().map { "\($0) purchase customer" })
             #expect(
-                try await lab.lab.texts("select category || ' ' || subject from differences order by 2")
+                try await lab.lab.texts("select category || ' ' || subject from differences order by 1")
                     == [lost, finished].sorted().map { "purchase_missing \($0)" })
             #expect(try await lab.walks() == ["1 0 0 - t"])
             #expect(try await lab.lab.number("select count(*) from transactions where signed_at is not null") == 3)
