@@ -1,8 +1,8 @@
 -- serves: 12
 -- Why: rows of grants, outcomes, revocations and audits are written once. Whoever owns the database can change them all
---   the same, and a reader of the books must see it (L2). So a scheduler seals such rows behind the verdicts, in blocks.
+--   the same, and a reader of the books must see it (L2). So a scheduler seals such rows in blocks.
 --   The hash of a block covers its rows and the block before.
--- Locks: grants, outcomes, revocations and audits, each for a moment, for a column whose old rows stay as they are; then
+-- Locks: grants, outcomes, revocations and audits, each for a moment, for a column that rewrites no row; then
 --   each against writes while a block range index is built, which reads the table once.
 -- Cost: 8 bytes for each new row. Rows of before this migration have no `xid` and are in no block.
 -- Programs of the version before: they name no `xid`, and the defaults and the trigger write it for them.
@@ -31,8 +31,8 @@ create index audits_xid on audits using brin (xid) with (pages_per_range = 16, a
 
 -- A block: the rows of the transactions from `first_xid` to before `end_xid`. `names` and `hashes` list the rows in one
 -- order, so that a look can name the row that was changed. `hash` covers the lists, the two ends and the hash of the
--- block before. The newest block's end is where the next block begins. After a dump was loaded into another server, whose
--- transactions have smaller numbers, a block begins at 0 again.
+-- block before. The newest block's end is where the next block begins. After a dump was loaded into another server,
+-- whose transactions have smaller numbers, a block begins at 0 again.
 create table seals (
     number bigint primary key,
     form integer not null,                      -- of the text of a row that is hashed
@@ -53,7 +53,7 @@ create index seals_of_xid on seals (end_xid, first_xid);
 -- Names and hashes are rarely read together with the rest; hashes do not compress.
 alter table seals alter column hashes set storage external;
 comment on table seals is
-    'A row: a block of sealed rows. Never changed. Heads (the number and the hash of the newest block) stand in the log.';
+    'A row: a block of sealed rows. Never changed. Heads (number and hash of the newest block) stand in the log.';
 
 -- What an erasure emptied: the hash of the columns that named the user. With it the row still has the hash that was
 -- sealed. The triggers write a row for each erased row, sealed or not, in the erasure's transaction.
@@ -97,7 +97,7 @@ begin
     end if;
     return null;
 end $$;
--- Only an erasure puts a tombstone in a user's place. Whoever else writes one needs an audit of an erasure that names it.
+-- Only an erasure puts a tombstone in a user's place. Who else writes one needs an audit of an erasure that names it.
 create trigger grants_correct_seal after update of user_id on grants for each row
     when (old.user_id <> new.user_id and new.user_id ~ '^erased_[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$')
     execute function correct_seal();
@@ -128,9 +128,9 @@ create trigger outcomes_place before update on outcomes for each row
 
 -- The rows that a block may list, with their hashes. The scheduler reads hashes, and not the rows.
 --
--- A hash covers each column of the table but `xid`, as PostgreSQL sends a record in binary, and beside it the hash of the
--- user's name. No setting of a session changes these bytes: times are microseconds, `jsonb` has one order, and the
--- connections of all programs send UTF-8. Where an erasure took out the name, the hash is that of what stood there before
+-- A hash covers each column of the table but `xid`, as PostgreSQL sends a record in binary, and beside it the hash of
+-- the user's name. No setting of a session changes these bytes: times are microseconds, `jsonb` has one order, and the
+-- connections of all programs send UTF-8. Where an erasure took out the name, the hash is of what stood there before
 -- the row's first correction, if the last correction put there what stands there now. Another text needs another view,
 -- another `seals.form`, and this view for the blocks that have this form.
 create view sealable_rows as

@@ -15,8 +15,8 @@ struct BenchSealsCommand: AsyncParsableCommand {
         discussion: """
             One connection. Each round settles batches as a worker writes them, and then seals all rows in blocks as a \
             scheduler does, without its rests; the first round does not count. Then all blocks are checked. Then 200 \
-            purchases a second are settled, and every ten seconds all rows are sealed: `share` is the time that sealing \
-            takes of a core. Prints one line of JSON: {"settledPerSecond", "sealedPerSecond", "ratio", \
+            purchases a second are settled, and every ten seconds all rows are sealed: `share` is the time that \
+            sealing takes of a core. Prints one line of JSON: {"settledPerSecond", "sealedPerSecond", "ratio", \
             "checkedPerSecond", "share"}; grants and rows, of the medians. Only for a migrated database that holds \
             nothing but what the benches wrote; may be repeated.
             """, shouldDisplay: false)

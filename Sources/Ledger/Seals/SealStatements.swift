@@ -46,7 +46,7 @@ package struct SealPlan: Sendable {
     /// The database's clock.
     package let readAt: Date
 
-    /// The number of transactions that the next plan looks at, so that it reads of a backlog what about two blocks hold.
+    /// The number of transactions that the next plan looks at: of a backlog what about two blocks hold. Nil: all.
     package var nextTransactions: Int? { isMore && rows > 0 ? max(256, 2 * (endXID - firstXID)) : nil }
 
     package var head: SealHead? { number > 1 ? SealHead(number: number - 1, hash: previousHash) : nil }

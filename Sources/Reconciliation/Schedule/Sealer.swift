@@ -11,8 +11,8 @@ import ServiceLifecycle
 /// Seals rows of grants, outcomes, revocations and audits in blocks behind the verdicts, and checks sealed blocks for
 /// ever (L2). Any number of schedulers may run this: the newest block is the position, and its number is unique.
 ///
-/// A look reads and writes in PostgreSQL, and then rests for a multiple of the time that it took. So sealing and checking
-/// each take at most a twentieth of a core.
+/// A look reads and writes in PostgreSQL, and then rests for a multiple of the time that it took. So sealing and
+/// checking each take at most a twentieth of a core.
 package struct Sealer: Service {
     package static let interval: Duration = .seconds(60)
     /// The rows of a block. A block takes tens of milliseconds.
@@ -104,7 +104,7 @@ package struct Sealer: Service {
             gauge("makegood_seals_rewritten").record(finding == nil ? 0 : 1)
             if let finding {
                 report(finding)
-                // The remembered head stays: the finding stays until a person has looked, and started this process again.
+                // The remembered head stays, and the finding with it, until a person starts this process again.
                 return
             }
         }

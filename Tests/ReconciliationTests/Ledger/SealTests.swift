@@ -11,9 +11,9 @@ import Testing
 @testable import Service
 @testable import Support
 
-/// Goal: a sealed row that the database's owner edits, deletes or adds is named with its block, whether the owner leaves
-/// the seals alone or writes them anew, and nothing that happens by right is (L2). Method: verdicts, follow-ups and
-/// erasures through their own statements; then each change in a transaction that is rolled back.
+/// Goal: a sealed row that the database's owner edits, deletes or adds is named with its block, whether the owner
+/// leaves the seals alone or writes them anew, and nothing that happens by right is (L2). Method: verdicts, follow-ups
+/// and erasures through their own statements; then each change in a transaction that is rolled back.
 @Suite(.timeLimit(.minutes(8))) struct SealTests {
     @Test("L2: one row edited, deleted or added, the seals left alone or written anew: named, 100 of 100")
     func tampered() async throws {
@@ -358,7 +358,7 @@ private struct Tampering: CustomStringConvertible {
                 switch table {
                 case "grants":
                     (
-                        #"{"transaction_id": "forged", "purchase_key": "forged", "period_key": null, "order_id": null}"#,
+                        #"{"transaction_id": "forged", "purchase_key": "f", "period_key": null, "order_id": null}"#,
                         "grant forged"
                     )
                 case "outcomes": (#"{"transaction_id": "forged"}"#, "outcome \(parts[1]) forged")
