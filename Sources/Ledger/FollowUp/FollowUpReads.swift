@@ -110,7 +110,8 @@ extension Statements {
           \(person("t.told_user_id", of: "t.app_id")), t.lapse_seen_at, t.steps, now(), '{}'::bigint[],
           exists (select from (select app_id, environment from chains
               where previous_original_transaction_id = t.original_transaction_id offset 0) after
-            where after.app_id = t.app_id and after.environment = t.environment), 0::float8
+            where after.app_id = t.app_id and after.environment = t.environment), 0::float8, t.asked_at,
+          t.asked_end, t.asks
         from chains t
         where t.followed_at >= now() - make_interval(secs => $1) and (t.due_at is null or t.due_at > now() + interval '10 minutes')
           and (t.app_id, t.environment, t.original_transaction_id) > ($2, $3, $4)

@@ -88,7 +88,7 @@ extension Statements {
                 bundleID: try row.optionalText(3), environment: try row.optionalText(4), type: try row.text(5),
                 subtype: try row.optionalText(6), payload: try row.optionalText(7), state: try row.word(8),
                 attempt: try row.int(9), rescues: try row.int(10), receivedAt: try row.date(11),
-                readAt: try row.date(12), reason: try row.optionalText(13), cameBy: try row.word(13))
+                readAt: try row.date(12), reason: try row.optionalText(13), cameBy: try row.word(14))
         })
 
     /// A result that stores no facts: the notification ends or is held.
