@@ -22,7 +22,8 @@ extension RightsTests {
                     .init(builds: [build], failuresEvery: .seconds(3600), allEvery: .seconds(86_400))) == ["hourly"])
             let claim = Statements.WindowClaim(builds: [build], limit: 1, lease: .zero)
             func claimed() async throws -> ClaimedWindow {
-                try #require(try await database.run(Statements.claimNotificationWindows, claim).first)
+                let windows = try await database.run(Statements.claimNotificationWindows, claim)
+                return try #require(windows.first)
             }
             try await database.run(
                 Statements.failNotificationWindow, .init(try await claimed(), dueIn: .zero, forgetsPage: true))
