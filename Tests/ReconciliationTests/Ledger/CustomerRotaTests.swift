@@ -239,7 +239,7 @@ import Testing
                         Submission(unposted: transaction, jws: "h.b.s", of: "game", source: .sweep)
                     ]
                 }
-                try await lab.hear([hearing])
+                _ = try await lab.hear([hearing])
             }
             func heal() async throws -> Int? {
                 try await lab.ledger.run(Statements.endHealedDifferences, .first).first?.ended
@@ -343,7 +343,7 @@ extension LedgerLab {
         hearing.transactions = transactions
         hearing.customerPlace = .init(
             net: .customer, claimed, revision: revision, passedOver: passedOver, next: next)
-        try await hear([hearing])
+        _ = try await hear([hearing])
     }
 
     /// `revision pages passed_over wanted_by`
@@ -389,7 +389,7 @@ extension RightsTests {
             for (net, reader) in [(Statements.CustomerPlace.Net.customer, claimed), (.refund, ofRefunds)] {
                 hearing.customerPlace = .init(
                     net: net, reader, revision: "r", passedOver: 0, next: .end(dueIn: .seconds(60)))
-                try await lab.hear([hearing], on: database)
+                _ = try await lab.hear([hearing], on: database)
             }
             try await database.run(
                 Statements.putOffCustomer, .init(net: .customer, claimed, dueIn: .zero, problem: .appleAnswer))
