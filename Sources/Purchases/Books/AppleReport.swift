@@ -83,7 +83,7 @@ package struct AppleReportReader {
     private var isAtTotals = false
 
     private static let unitDigitsMax = 9
-    /// What no report has and a wrong file begins with.
+    /// The bytes that no report has and with which a wrong file begins.
     private static let signatures: [(bytes: [UInt8], problem: String)] = [
         (Array("PK\u{3}\u{4}".utf8), "is a zip archive: unpack it first"),
         ([0xFF, 0xFE], "is UTF-16; Apple's reports are UTF-8"), ([0xFE, 0xFF], "is UTF-16; Apple's reports are UTF-8"),

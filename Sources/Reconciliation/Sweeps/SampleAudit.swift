@@ -6,8 +6,8 @@ import Purchases
 import Service
 import Settings
 
-/// The audit by sample (L5): each day it draws customers of each app at random, and compares the ledger with the whole
-/// history of each, which the sweep of customers reads.
+/// The audit by sample (L5): each day the audit draws customers of each app at random, and compares the ledger with the
+/// whole history of each, which the sweep of customers reads.
 struct SampleAudit: Sendable {
     private let sweeps: Sweeps
 
