@@ -102,7 +102,7 @@ package enum MetricHelp {
         "makegood_sweep_lag_seconds": "How long the question of a sweep has been due that waits longest.",
         "makegood_sweep_passed_over": "Entries of Apple's lists that do not verify, by sweep, app and environment.",
         "makegood_subscription_questions_total":
-            "Questions to Apple about subscriptions whose period is over, by app and what came of them.",
+            "Questions to Apple about subscriptions whose period is over, by app and answer.",
         "makegood_time_to_grant_seconds": "Time from the acceptance of a purchase to its grant.",
         "makegood_trust_total": "Answers whether a purchase may be granted before Apple confirms it.",
         "makegood_unconfirmed_grants": "Grants that Apple has not confirmed yet, by app.",
