@@ -210,7 +210,7 @@ struct YearAudit {
         if isAnnounced { able.formUnion([.notification, .notificationHistory]) }
         if isNewest { able.insert(.subscription) }
         if purchase.revoked { able.insert(.refund) }
-        // What a net must find by now: its rota has come round since.
+        // The nets that must have found the entry by now: their rota has come round since.
         let days = (now - max(purchase.purchaseDate, purchase.revocationDate ?? 0)) / 86_400_000
         var mustFind: Set<Net> = []
         if knownAccounts.contains(purchase.account) {
