@@ -47,7 +47,7 @@ struct SweepCommand: AsyncParsableCommand {
                     app, since: since)
             }
             guard days > 0 else {
-                throw ValidationError("no worker asks Apple about \(app): it needs serverApi credentials and a worker")
+                throw ValidationError("no worker asks Apple about \(app): serverApi or a worker is missing")
             }
             print("\(days) days of notifications are asked for")
         }

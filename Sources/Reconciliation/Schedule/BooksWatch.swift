@@ -103,7 +103,7 @@ package struct BooksWatch: Service {
         }
         for (series, span) in isLate where !late.contains(series) {
             logger.error(
-                "what always arrived has stopped arriving",
+                "arrivals that always came have stopped",
                 metadata: [
                     "app": "\(series.appID)", "environment": "\(series.environment)", "kind": "\(series.kind)",
                     "type": "\(series.type)", "hours": "\(span.hours)", "until": "\(span.facts.until.rfc3339)",

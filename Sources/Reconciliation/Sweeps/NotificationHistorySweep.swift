@@ -63,7 +63,7 @@ struct NotificationHistorySweep: Sendable {
                 .init(builds: builds, failuresEvery: Self.failuresInterval * scale, allEvery: Self.allInterval * scale))
             if made.contains("outage") {
                 sweeps.logger.notice(
-                    "all of Apple's notifications since the last sweep are asked for: nobody asked, or the database moved"
+                    "workers ask Apple for all notifications since the last sweep: nobody asked, or the database moved"
                 )
             }
             let claimed = try await ledger.run(

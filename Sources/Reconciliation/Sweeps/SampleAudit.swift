@@ -29,7 +29,7 @@ struct SampleAudit: Sendable {
             if !sums.isEmpty { _ = try await ledger.run(Statements.keepAuditSums, sums) }
             return compared > 0
         } catch {
-            sweeps.logger.debug("the audit by sample could not look", metadata: LogKeys.error(error))
+            sweeps.logger.debug("the audit by sample could not read the database", metadata: LogKeys.error(error))
             return false
         }
     }

@@ -24,7 +24,7 @@ package enum MetricHelp {
         "makegood_apple_updates": "What is still to be told to Apple, by app, kind and state.",
         "makegood_apple_updates_overdue_seconds": "How long the oldest of what is to be told to Apple has been due.",
         "makegood_arrivals_late":
-            "1 while what always arrives has stopped arriving, by app, environment, kind and type.",
+            "1 while arrivals that always came have stopped, by app, environment, kind and type.",
         "makegood_backlog_overdue_seconds": "How long the oldest open receipt has been due, by app, lane and state.",
         "makegood_backlog_receipts": "Open receipts, by app, lane and state.",
         "makegood_build_info": "1, with the version of the program.",
