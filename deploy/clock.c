@@ -1,7 +1,8 @@
 // Moves the time of day of one process ahead, by the nanoseconds that stand in a file, while the process runs.
 //
-// `makegood-lab year` compiles and preloads it, so that Makegood's processes follow the clock of the run. It is never
-// linked. MAKEGOOD_TEST_CLOCK names the file: eight bytes, a signed number. Without the variable nothing changes.
+// `makegood-lab year` compiles and preloads this library, so that Makegood's processes follow the clock of the run. No
+// program links the library. MAKEGOOD_TEST_CLOCK names the file: eight bytes, a signed number. Without the variable
+// nothing changes.
 //
 // Only the time of day moves (CLOCK_REALTIME). Monotonic clocks go on, so timers and pauses keep their length. A wait
 // until a time of day is given to the kernel in the kernel's own time. libfaketime 0.9.10 does not serve: it moves

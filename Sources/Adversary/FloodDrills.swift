@@ -4,8 +4,8 @@ import Foundation
 import NIOHTTP1
 
 extension Drill {
-    /// Drills in which one player, or a stranger, uses as much as possible: other players wait at most three times as long as without
-    /// the flood.
+    /// Drills in which one player, or a stranger, uses as much as possible: other players wait at most three times as
+    /// long as without the flood.
     static let floodDrills: [Drill] = [
         flood(
             "29a", "one player posts 8,000 forged proofs as fast as can be", requests: 8000, by: ["user.rate"]

@@ -19,7 +19,7 @@ package struct VerifiedReceipt: Sendable, Hashable {
     package var latestReceiptInfo: [ReceiptEntry]?
     /// Whether ``latestReceiptInfo`` is a list, which has every period of a subscription. One object is the latest one.
     private var listsPeriods = true
-    /// What Apple says of the next renewal of each subscription. Without an element that cannot be read: nothing is
+    /// Apple's word on the next renewal of each subscription. Without an element that cannot be read: nothing is
     /// granted by it.
     package var pendingRenewals: [PendingRenewal] = []
     /// A newer receipt, base64.

@@ -5,8 +5,8 @@ package enum AuditBound {
     /// With this confidence the rate is below the bound.
     package static let confidence = 0.95
 
-    /// The rate of errors for each customer that is not exceeded, with 95 % confidence: about 3/n where nothing differs.
-    /// The errors of a large population among a few customers follow Poisson's law.
+    /// The rate of errors for each customer that is not exceeded, with 95 % confidence: about 3/n where nothing
+    /// differs. The errors of a large population among a few customers follow Poisson's law.
     ///
     /// - Parameters:
     ///   - differences: errors among the compared customers.

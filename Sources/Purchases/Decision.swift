@@ -271,7 +271,7 @@ extension AppPolicy {
         return decisionBeforeCutover(transaction, kind, at: claim.receivedAt)
     }
 
-    /// Whether row 0c rejects the purchase as `historical`, whoever posts it at that time. Such a purchase needs no
+    /// Whether row 0c rejects the purchase as `historical` for every poster at that time. Such a purchase needs no
     /// receipt that nobody posted.
     package func isHistorical(_ transaction: Transaction, at time: Date) -> Bool {
         decisionBeforeCutover(transaction, self.kind(of: transaction.productID), at: time) == .rejected(.historical)

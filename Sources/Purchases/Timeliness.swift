@@ -36,7 +36,7 @@ package struct Timeliness: Sendable, Equatable {
         }
     }
 
-    /// Whether what was always there is missing now.
+    /// Whether arrivals that were always there are missing now.
     package let isLate: Bool
 
     package init(_ facts: Facts) {

@@ -28,7 +28,7 @@ extension Statements {
         package var others: Int
     }
 
-    /// The transactions of products in countries: what is asked for where Apple's units and ours differ.
+    /// A question for the transactions of products in countries where Apple's units and ours differ.
     package struct BookQuestion: Sendable {
         package var appID: String
         package var from: Date
@@ -56,7 +56,7 @@ extension Statements {
         (t.product_id, \(storefront)) in (select p, s from unnest($4::text[], $5::text[]) as a(p, s))
         """
 
-    /// What was granted and bought on the days of reports.
+    /// The units that were granted, and bought on the days of reports.
     package static let unitsSold = Statement<BookSpan, BookUnits>(
         "books.units_sold",
         """
@@ -73,7 +73,7 @@ extension Statements {
         bind: { [.text($0.appID), .dates($0.bounds), .date(($0.bounds.first ?? .distantFuture) - 86_400)] },
         read: readBookUnits)
 
-    /// What Apple took back of granted purchases, as refunds, on the days of reports.
+    /// The units of granted purchases that Apple took back as refunds on the days of reports.
     package static let unitsRefunded = Statement<BookSpan, BookUnits>(
         "books.units_refunded",
         """

@@ -6,8 +6,8 @@ package import Purchases
 
 /// Apple's reports compared with the ledger of one app: `makegood reconcile sales`. Only units are compared.
 ///
-/// The database sums the units first. Transactions are read of the products and countries alone that differ, so memory
-/// grows with them.
+/// The database sums the units first. Transactions are read only of the products and countries that differ, so memory
+/// grows with the transactions of those.
 package struct SalesReconciliation: Sendable {
     package struct Result: Sendable {
         package let books: AppleBooks
@@ -115,7 +115,7 @@ package struct SalesReconciliation: Sendable {
         return pairs
     }
 
-    /// Units that nothing explains, whatever their direction.
+    /// Units that nothing explains, of both directions.
     package var unexplained: Int {
         results.flatMap(\.differences).reduce(0) { $0 + abs($1.unexplained) }
     }
@@ -199,7 +199,7 @@ extension BookDifference {
         ])
     }
 
-    /// A row for each cause, and one for what is unexplained; only the first row names the place.
+    /// A row for each cause, and one for the unexplained units; only the first row names the place.
     fileprivate var rows: [[String]] {
         var causes = parts.map { part in
             let shown = part.transactions.prefix(Self.shownMax).joined(separator: " ")

@@ -17,13 +17,13 @@ struct BenchSweepsCommand: AsyncParsableCommand {
         commandName: "sweeps",
         abstract: "Grant purchases beside the subscription sweep and without it, in turn, and say how long each waits.",
         discussion: """
-            The chains became due within the last hour. The sweep claims chains, asks and stores the answers as a worker \
-            does, with the governor and the leases of the real database; nobody is called, and an answer takes as long as \
-            Apple's would. Meanwhile purchases come at an even rate: each is stored, asked about and granted. Three turns \
-            with the sweep and three without; p99 is over all turns of a kind. Prints one line of JSON: \
-            {"withoutMilliseconds", "withMilliseconds", "ratio", "questionsPerSecond", "allowedPerSecond", \
-            "restMilliseconds"}; the last is a look of the sweep that finds nothing due. Needs a migrated database that \
-            holds nothing else, with room for the chains.
+            The chains became due within the last hour. The sweep claims chains, asks and stores the answers as a \
+            worker does, with the governor and the leases of the real database; nobody is called, and an answer takes \
+            as long as Apple's would. Meanwhile purchases come at an even rate: each is stored, asked about and \
+            granted. Three turns with the sweep and three without; p99 is over all turns of a kind. Prints one line \
+            of JSON: {"withoutMilliseconds", "withMilliseconds", "ratio", "questionsPerSecond", "allowedPerSecond", \
+            "restMilliseconds"}; the last is a look of the sweep that finds nothing due. Needs a migrated database \
+            that holds nothing else, with room for the chains.
             """, shouldDisplay: false)
 
     @Option(help: ArgumentHelp("Chains that are due.", valueName: "number"))

@@ -16,10 +16,10 @@ struct YearCommand: AsyncParsableCommand {
             Of the posts and of the notifications 30 % are lost; others come late, twice or in another order. Ingest \
             is down for three days, and processes are killed.
             At the end every grant, owner, revocation, subscription, entitlement and event must be as the App Store's \
-            books say, to the unit, and all invariants must hold. What nobody told is counted, by the nets that can \
-            tell it. Exit 0 only if nothing differs. The seed repeats the customers' year, and not the races between \
-            processes.
-            With --without a net is off. What the others must find, they must find all the same.
+            books say, to the unit, and all invariants must hold. Entries that nobody told are counted, by \
+            the nets that can tell them. Exit 0 only if nothing differs. The seed repeats the customers' year, and not \
+            the races between processes.
+            With --without a net is off. The other nets must find their own entries all the same.
             """)
 
     @Option(help: ArgumentHelp("How many customers.", valueName: "number"))

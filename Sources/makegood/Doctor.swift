@@ -152,7 +152,7 @@ struct Doctor {
         return findings + Self.expiry(of: roots, now: Date())
     }
 
-    /// Whether Apple can be asked for what nobody told; nil if it can, or if the app wants no such question.
+    /// The warning for an app whose sweeps have no credentials; nil if the app has them, or wants no sweep.
     static func sweeps(_ app: AppConfiguration) -> Diagnosis? {
         let policy = app.policy.sweeps
         guard app.serverAPI == nil, policy.customersEvery != nil || policy.refundsEvery != nil else { return nil }

@@ -20,9 +20,9 @@ struct CheckCommand: AsyncParsableCommand {
             Read-only, also on a standby. Exit code 0: every invariant holds; 1: one does not.
 
             With --seals: proves instead that the sealed rows of grants, outcomes, revocations and audits are as they \
-            were sealed, and names the block and the row where they are not. Whoever owns the database may write the \
-            seals anew. Then only heads that left the database show it: --heads names a file with the scheduler's log, \
-            or with daily reports.
+            were sealed, and names the block and the row where they are not. The owner of the database may write the \
+            seals anew. Then only heads that left the database show the change: --heads names a file with the \
+            scheduler's log, or with daily reports.
             """)
 
     @Flag(help: "All that was ever received, not only in the last two days.")

@@ -26,7 +26,7 @@ struct ReconcileCommand: AsyncParsableCommand {
 
                 Compared are the units of each product, country and day, sales and refunds apart. Apple's day is a day \
                 of Pacific time; of Financial Reports Apple's fiscal months are compared. Currency and proceeds are \
-                not compared. Each difference has causes with the transactions behind them; what is left is \
+                not compared. Each difference has causes with the transactions behind them; the rest is \
                 unexplained. Give the reports of the days around too: beside days without a report Apple may have \
                 counted a purchase on either side. Apple completes a day within two days.
 

@@ -4,13 +4,13 @@ import Foundation
 import Ledger
 import Support
 
-/// `makegood sweep`: has Apple asked, before it is due, for what nobody told.
+/// `makegood sweep`: makes questions to Apple due before their time.
 struct SweepCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "sweep", abstract: "Have Apple asked for what nobody told of, before it is due.",
+        commandName: "sweep", abstract: "Have Apple asked for purchases that nobody told, before it is time.",
         discussion: """
-            The commands make rows due; the workers ask Apple within seconds. v_sweeps shows how far they are, and \
-            v_nets what they caught.
+            The commands make rows due; the workers ask Apple within seconds. v_sweeps shows how far the sweeps are, \
+            and v_nets their catches.
             """,
         subcommands: [Notifications.self, Customers.self])
 
@@ -18,9 +18,9 @@ struct SweepCommand: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
             abstract: "Have all notifications since a time asked for, also those that Apple believes to have arrived.",
             discussion: """
-                Use it after a restored backup, or where another program answered in the place of ingest. Apple remembers \
-                180 days in production and 30 in the sandbox. What is stored already stays as it is. As support. Audited, \
-                and safe to repeat.
+                For use after a restored backup, or where another program answered in the place of ingest. Apple \
+                remembers 180 days in production and 30 in the sandbox. Stored notifications stay as they are. As \
+                support. Audited, and safe to repeat.
                 """)
 
         @Option(help: "The app.")
@@ -47,7 +47,7 @@ struct SweepCommand: AsyncParsableCommand {
                     app, since: since)
             }
             guard days > 0 else {
-                throw ValidationError("no worker asks Apple about \(app): it needs serverApi credentials and a worker")
+                throw ValidationError("no worker asks Apple about \(app): serverApi or a worker is missing")
             }
             print("\(days) days of notifications are asked for")
         }
@@ -57,8 +57,8 @@ struct SweepCommand: AsyncParsableCommand {
         static let configuration = CommandConfiguration(
             abstract: "Have the purchases of one of Apple's customers asked for.",
             discussion: """
-                Use it where a user says that a purchase is missing. The purchases found are judged as posted by nobody. \
-                As support. Audited, and safe to repeat.
+                For use where a user says that a purchase is missing. Workers judge the found purchases as posted by \
+                nobody. As support. Audited, and safe to repeat.
                 """)
 
         @Option(help: "The app.")

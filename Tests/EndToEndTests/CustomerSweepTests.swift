@@ -3,8 +3,8 @@ import Foundation
 import Testing
 
 extension EndToEnd {
-    /// What nobody told, and what Apple's own books say of known customers. Real processes ask an App Store that sends
-    /// no notification.
+    /// Purchases of known customers that nobody told, and that Apple's own books list. Real processes ask an App Store
+    /// that sends no notification.
     @Suite struct CustomerSweeps {
         /// Goal: a purchase whose post and whose notification were both lost is granted once, a finished consumable
         /// too; a refund that no notification told is taken back once, and its reversal gives it back once (S1-6, P32).

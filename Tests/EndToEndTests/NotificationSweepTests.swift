@@ -7,7 +7,7 @@ extension EndToEnd {
     @Suite struct NotificationSweepTests {
         /// A notification about a purchase, which Apple holds and does not bring.
         ///
-        /// - Parameter result: what Apple believes of its attempts.
+        /// - Parameter result: Apple's belief about its attempts.
         private func hold(
             _ type: String, about sale: Sale, _ result: String, in system: System
         ) throws -> AppleNotice {
@@ -22,8 +22,8 @@ extension EndToEnd {
         /// Goal: a purchase is granted that no app posts and of which Apple could tell nobody, because the notification
         /// URL answers 500 (B2, S1-6): once, to its user, and `v_nets` says which net caught it. What a gateway took in
         /// our place is found by command. Method: dora's order is bought while the URL fails, and a worker starts.
-        /// Later Apple brings the same notification after all, and the app posts. Of carl's order Apple believes that the
-        /// notification arrived.
+        /// Later Apple brings the same notification after all, and the app posts. Of carl's order Apple believes that
+        /// the notification arrived.
         @Test func aDeafURLLosesNoPurchase() async throws {
             try await System.run { system in
                 try await system.start(.ingest)

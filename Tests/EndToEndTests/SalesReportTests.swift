@@ -7,10 +7,11 @@ import Testing
 extension EndToEnd {
     /// Apple's own reports against the ledger: `makegood reconcile sales`. The App Store of the test makes the reports.
     @Suite struct SalesReportTests {
-        /// Goal: what was sold, refunded, restored, shared and tried in the sandbox, on both sides of a midnight in Los
-        /// Angeles, is explained to the unit, by Sales and Financial Reports. A grant that the database's owner deletes
-        /// is the one unexplained unit, with product, country and day. A report that was cut is refused, and nothing is
-        /// printed of it. Method: real processes, the reports of the App Store's ledger, plain and compressed.
+        /// Goal: each purchase that was sold, refunded, restored, shared or tried in the sandbox, on both sides of a
+        /// midnight in Los Angeles, is explained to the unit, by Sales and Financial Reports. A grant that the
+        /// database's owner deletes is the one unexplained unit, with product, country and day. A report that was cut
+        /// is refused, and nothing is printed of it. Method: real processes, the reports of the App Store's ledger,
+        /// plain and compressed.
         @Test func appleAndTheLedgerAgreeToTheUnit() async throws {
             try await System.run { system in
                 try system.configureGame { $0.grantFrom = Date.now.addingTimeInterval(-6 * 86_400).formatted(.iso8601) }

@@ -2,8 +2,8 @@ import AppStoreSimulator
 import Foundation
 import Synchronization
 
-/// One clock for the database, the processes and the App Store of a deployment. It goes with the machine, and steps
-/// ahead when it is told to.
+/// One clock for the database, the processes and the App Store of a deployment. The clock goes with the machine's, and
+/// steps ahead when the run says so.
 ///
 /// - In the database, and in no other, `now()` and `clock_timestamp()` are functions of the schema `lab`. They add an
 ///   interval that stands in a table. The search path of the database puts that schema before `pg_catalog`, so every
@@ -53,7 +53,7 @@ final class SteppedClock: Sendable {
         return nil
     }
 
-    /// What a process needs in its environment to follow the clock.
+    /// The variables of the environment by which a process follows the clock.
     var environment: [String: String] { ["LD_PRELOAD": library, "MAKEGOOD_TEST_CLOCK": file] }
 
     /// How far the clock is ahead of the machine's.
@@ -64,7 +64,7 @@ final class SteppedClock: Sendable {
 
     // MARK: The database
 
-    /// Makes the functions in a new database. They count for every session that begins afterwards.
+    /// Makes the functions in a new database. Every connection that begins afterwards uses them.
     static func install(in database: String, on servers: PrivateServers) async throws {
         try await servers.psql(
             "create schema lab",

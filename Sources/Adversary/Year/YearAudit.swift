@@ -10,7 +10,7 @@ struct YearAudit {
     private struct Grant {
         let userID: String
         let quantity: Int
-        /// What it gave, and what was taken back of it since.
+        /// The goods that the grant gave, and those that were taken back since.
         let amount: Int
         let takenBack: Int
     }
@@ -183,7 +183,7 @@ struct YearAudit {
         return books.users[purchase.account]?.count == 1 && grantedUsers[purchase.account]?.count == 1
     }
 
-    /// What a purchase gives when it is granted. Sharing gives no goods.
+    /// The goods of a purchase when it is granted. Sharing gives no goods.
     private static func amount(of purchase: Purchase) -> Int {
         guard purchase.familyOf == nil, let product = YearPlan.Product(rawValue: purchase.productId) else { return 0 }
         return product.amount * (purchase.type == .consumable ? purchase.quantity : 1)
@@ -210,7 +210,7 @@ struct YearAudit {
         if isAnnounced { able.formUnion([.notification, .notificationHistory]) }
         if isNewest { able.insert(.subscription) }
         if purchase.revoked { able.insert(.refund) }
-        // What a net must find by now: its rota has come round since.
+        // The nets that must have found the entry by now: their rota has come round since.
         let days = (now - max(purchase.purchaseDate, purchase.revocationDate ?? 0)) / 86_400_000
         var mustFind: Set<Net> = []
         if knownAccounts.contains(purchase.account) {

@@ -1,7 +1,7 @@
 import AppStoreSimulator
 import Foundation
 
-/// What Apple said about one transaction at one moment, read from a signed transaction or from the store's ledger.
+/// Apple's word about one transaction at one moment, read from a signed transaction or from the store's ledger.
 struct AppleWord: Decodable, Sendable, Equatable {
     let transactionId: String
     /// UNIX milliseconds.
@@ -40,7 +40,7 @@ struct AppleWord: Decodable, Sendable, Equatable {
         isUpgraded = purchase.isUpgraded
     }
 
-    /// What the end of the purchase leaves of its goods.
+    /// The part of the goods that the end of the purchase leaves.
     enum Rest: Equatable {
         /// Everything. `isOwed`: the purchase must be granted.
         case all(isOwed: Bool)
@@ -79,7 +79,7 @@ struct AppleWord: Decodable, Sendable, Equatable {
     }
 }
 
-/// What became of the year's purchases outside of Makegood: what each user posted, and what Apple brought.
+/// The history of the year's purchases outside of Makegood: the posts of each user, and the words that Apple brought.
 struct YearBooks: Sendable {
     /// A transaction that the server accepted in a post.
     struct Posted: Sendable {
@@ -88,7 +88,7 @@ struct YearBooks: Sendable {
         let word: AppleWord?
     }
 
-    /// Users by Apple's account: the first, and whoever was logged in on the device afterwards.
+    /// Users by Apple's account: the first, and those who logged in on the device afterwards.
     private(set) var users: [String: [String]] = [:]
     /// The user that a registered token names, by the token in lower case.
     private(set) var tokens: [String: String] = [:]

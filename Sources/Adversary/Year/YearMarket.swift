@@ -91,7 +91,7 @@ struct YearMarket {
 
     // MARK: Actions
 
-    /// Carries out one action. What the store refuses is counted and left out.
+    /// Carries out one action. An action that the store refuses is counted and left out.
     mutating func perform(_ action: YearPlan.Action, of number: Int) async {
         do throws(ControlError) {
             try await carryOut(action, number)

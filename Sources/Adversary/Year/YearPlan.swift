@@ -1,7 +1,8 @@
 package import AppStoreSimulator
 import Foundation
 
-/// What the customers of a simulated year do, what is lost, and what breaks. It follows from its terms alone.
+/// The plan of a simulated year: the actions of its customers, the losses and the failures. The plan follows from its
+/// terms alone.
 ///
 /// Times are minutes from the start. The actions of a customer stand in the order in which they happen.
 package struct YearPlan: Sendable, Equatable {
@@ -19,7 +20,7 @@ package struct YearPlan: Sendable, Equatable {
         }
     }
 
-    /// What is for sale.
+    /// The products for sale.
     package enum Product: String, Sendable, CaseIterable {
         case coins = "com.example.game.coins6"
         case map = "com.example.game.map"
@@ -62,7 +63,7 @@ package struct YearPlan: Sendable, Equatable {
         }
     }
 
-    /// What becomes of the app's post.
+    /// The fate of the app's post.
     package enum Post: Sendable, Equatable {
         /// No post ever comes.
         case lost

@@ -1,7 +1,7 @@
 import Foundation
 package import Purchases
 
-/// What a simulated year showed.
+/// The result of a simulated year.
 package struct YearReport: Sendable {
     /// One difference between the ledger and the App Store's books.
     package struct Difference: Sendable {
@@ -11,18 +11,18 @@ package struct YearReport: Sendable {
         package let what: String
     }
 
-    /// What Apple's books have and nobody told.
+    /// The kinds of entries that Apple's books have and nobody told.
     package enum Untold: String, Sendable, CaseIterable {
         case purchase, end, state
     }
 
-    /// The terms of the run, and what it did.
+    /// The terms of the run, and the counts of its actions.
     package var head = ""
-    /// The ledger had to know better.
+    /// The differences where a net had to bring Apple's word.
     package var differences: [Difference] = []
-    /// Whatever else was wrong: broken invariants, a step that did not come to rest, a strange answer.
+    /// All other failures: broken invariants, a step that did not come to rest, a strange answer.
     package var troubles: [String] = []
-    /// By what it is and by the nets that could have told: how often nobody told, because those nets were off or lost it.
+    /// How often nobody told an entry, by its kind and by the nets that could have told it: they were off or lost it.
     package var untold: [Untold: [Set<Net>: Int]] = [:]
     package var compared = 0
     package var granted = 0

@@ -319,7 +319,8 @@ package struct YearRun: Sendable {
             return try await world.count(Self.dueCount) == 0
         }
 
-        /// What is due, or new. The time is read once: the function of the clock costs microseconds for each row.
+        /// The rows that are due, or new. The time is read once: the function of the clock costs microseconds for each
+        /// row.
         private static let dueNow = [
             (
                 "receipts",

@@ -10,9 +10,9 @@ import Support
 /// one purchase, from stored rows.
 ///
 /// A key with the scope `support` reads all of it, for its apps; Apple is then asked soon for the customer's history
-/// (Sweeps). A gateway's token reads its user's own timelines,
-/// without other users and without anything internal. A timeline that the caller may not read is 404, as if it did not
-/// exist. A transaction's id may have been posted in several apps: `?appId=` names the one that is meant.
+/// (Sweeps). A gateway's token reads its user's own timelines, without other users and without anything internal. A
+/// timeline that the caller may not read is 404, as if it did not exist. A transaction's id may have been posted in
+/// several apps: `?appId=` names the one that is meant.
 package struct ExplainRoutes: Sendable {
     private let configuration: ConfigurationHolder
     private let authenticator: Authenticator

@@ -14,7 +14,7 @@ extension Rights {
                     timelinesOfNotifications, .update("repeats"),
                 ],
                 .worker: [
-                    // What this server asked Apple for.
+                    // The notifications that this server asked Apple for.
                     .insert(
                         "id", "version", "app_id", "bundle_id", "environment", "type", "subtype", "transaction_id",
                         "original_transaction_id", "signed_at", "payload", "payload_sha256", "state", "reason",

@@ -93,7 +93,7 @@ struct FollowedChain: Sendable {
             .values.filter { $0.kind == .revoked }.map(\.transactionID)
     }
 
-    /// What follows for each chain.
+    /// The follow-up of each chain.
     ///
     /// - Parameters:
     ///   - purchases: of all these chains.

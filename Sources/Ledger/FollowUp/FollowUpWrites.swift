@@ -88,8 +88,9 @@ extension Statements {
         })
 
     /// Opens the outcomes of locked receipts again, and has the receipts judged again from their payload, one after the
-    /// other in this order, a second apart: of two posters the earlier one is judged first. A posted receipt without its
-    /// payload stays as it is. A transaction that nobody posted is judged by its stored facts where its payload is gone.
+    /// other in this order, a second apart: of two posters the earlier one is judged first. A posted receipt without
+    /// its payload stays as it is. A transaction that nobody posted is judged by its stored facts where its payload is
+    /// gone.
     static let reopenRefunded = Statement<[ReceiptOfChain], WokenReceipt>(
         "followup.reopen_refunded",
         [.uuid("receipt") { $0.receiptID }, .text("transaction") { $0.opens }],

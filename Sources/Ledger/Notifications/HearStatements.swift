@@ -4,8 +4,8 @@ import Purchases
 
 // The statements by which a hear transaction locks and writes, in their order.
 extension Statements {
-    /// Locks the notifications that are as they were read, in the order of their ids. Another process holds such a row for
-    /// a moment only: ingest counts that Apple sent the notification again, or another worker hears it.
+    /// Locks the notifications that are as they were read, in the order of their ids. Another process holds such a row
+    /// for a moment only: ingest counts that Apple sent the notification again, or another worker hears it.
     static let takeNotifications = Statement<[Hearing.Notification], UUID>(
         "hear.take_notifications",
         [.uuid("id") { $0.id }, .int32("attempt") { $0.attempt }],

@@ -2,7 +2,7 @@ package import Foundation
 import Postgres
 import Purchases
 
-// What a hear transaction writes about Apple's customers and about differences between Apple's books and ours.
+// The writes of a hear transaction about Apple's customers and about differences between Apple's books and ours.
 extension Statements {
     /// Notes what an answer of Apple's shows to be missing, undone or different here. Runs before the facts of the
     /// answer are stored, and compares the answer with the stored facts.
@@ -88,7 +88,7 @@ extension Statements {
         """
     }
 
-    /// The place that a sweep has reached in Apple's list. It is moved in the transaction that stores a page.
+    /// The place that a sweep has reached in Apple's list. The transaction that stores a page moves the place.
     package struct CustomerPlace: Sendable {
         package enum Net: Sendable {
             case customer, refund

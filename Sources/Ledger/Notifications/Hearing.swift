@@ -38,7 +38,7 @@ package struct Hearing: Sendable {
     package var refundRequest: RefundRequest?
     /// Customers of Apple whom the facts name, to be on the rota.
     package var customers: [Statements.NamedCustomer] = []
-    /// The place in Apple's list behind the facts. It moves only if its reader still has the claim.
+    /// The place in Apple's list behind the facts; moved only if its reader still has the claim.
     package var customerPlace: Statements.CustomerPlace?
     /// The question of the subscription sweep that this answers.
     package var askedChain: AskedChain?

@@ -81,8 +81,8 @@ extension Statements {
         """,
         bind: { $0.place.values + [.text($0.token)] })
 
-    /// Counts the days of the last month that are over and were not counted, by what Apple itself sent. A day is counted once; the query reads
-    /// only the notifications of days without a row.
+    /// Counts the notifications that Apple itself sent, by the days of the last month that are over and were not
+    /// counted. A day is counted once; the query reads only the notifications of days without a row.
     package static let countNotificationDays = Statement<NotificationPlace, Void>(
         "notifications.count_days",
         """

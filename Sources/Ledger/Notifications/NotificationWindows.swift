@@ -79,9 +79,9 @@ extension Statements {
 
     /// Makes the windows that are due, and returns the purpose of each. Failures are asked for from a day before the
     /// last question on; everything of two days is asked for each day; and everything since the last question where
-    /// nobody asked for two intervals, or where the database is not the server that it was: another system or timeline, or
-    /// one that was started since, from a backup perhaps. No windows are made while those of the same purpose wait for
-    /// their first walk, unless nobody asked.
+    /// nobody asked for two intervals, or where the database is not the server that it was: another system or timeline,
+    /// or one that was started since, from a backup perhaps. No windows are made while those of the same purpose wait
+    /// for their first walk, unless nobody asked.
     package static let planNotificationWindows = Statement<WindowPlan, String>(
         "sweeps.plan_notifications",
         """
@@ -148,7 +148,8 @@ extension Statements {
         }
     }
 
-    /// Claims windows that are due, the longest due first. A window that begins anew begins where Apple still remembers.
+    /// Claims windows that are due, the longest due first. A window that begins anew begins where Apple still
+    /// remembers.
     package static let claimNotificationWindows = Statement<WindowClaim, ClaimedWindow>(
         "sweeps.claim_notifications",
         """

@@ -2,7 +2,7 @@ import Foundation
 package import Postgres
 package import Purchases
 
-/// What arrives by hour, in sums (0027_books.sql). As the statements of goods by day: any scheduler may run each
+/// The sums of arrivals by hour (0027_books.sql). As the statements of goods by day: any scheduler may run each
 /// statement, at once and again, and where another one has moved the progress meanwhile, the statement changes nothing.
 extension Statements {
     /// As ``lookAheadOfGoods``.
@@ -17,7 +17,8 @@ extension Statements {
         """,
         bind: { [.double($0.inSeconds)] })
 
-    /// Sums the complete arrivals of the next so many seconds. A row if there were such seconds; true if there are more.
+    /// Sums the complete arrivals of the next so many seconds. A row if there were such seconds; true if there are
+    /// more.
     package static let sumArrivals = Statement<Duration, Bool>(
         "arrivals.sum",
         """

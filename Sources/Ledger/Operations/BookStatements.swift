@@ -1,7 +1,7 @@
 package import Postgres
 import Purchases
 
-/// What the books say now (0027_books.sql).
+/// The statements that read the books as they are now (0027_books.sql).
 extension Statements {
     package struct OverdueItems: Sendable {
         /// `unknown`: no app here has the bundle id.
@@ -12,7 +12,7 @@ extension Statements {
         package let seconds: Double
         /// The ids of the oldest items, at most three.
         package let ids: [String]
-        /// Mends the oldest item, or says what keeps it. Nil: none is overdue.
+        /// The command that mends the oldest item, or that names its obstacle. Nil: none is overdue.
         package let command: String?
     }
 

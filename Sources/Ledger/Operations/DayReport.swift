@@ -40,11 +40,11 @@ package struct DayReport: Codable, Sendable, Equatable {
         package var oldestAt: String
         /// The oldest ones, at most ten.
         package var ids: [String]
-        /// Mends the oldest one, or says what keeps it.
+        /// The command that mends the oldest one, or that names its obstacle.
         package var command: String
     }
 
-    /// What a question to Apple told first on the day.
+    /// The purchases and ends that a question to Apple told first on the day.
     package struct Net: Codable, Sendable, Equatable {
         package var appId: String
         package var environment: String

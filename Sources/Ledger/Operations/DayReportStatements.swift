@@ -3,7 +3,7 @@ import Foundation
 package import Postgres
 import Purchases
 
-/// What the report of a day reads, and where the schedulers keep the reports.
+/// The statements that read the report of a day, and those by which the schedulers keep the reports.
 extension Statements {
     package struct DayQuestion: Sendable {
         /// As `2026-11-29`, a day of the calendar.

@@ -92,7 +92,7 @@ extension Statements {
         """,
         bind: { [.int($0)] }, read: readFinding)
 
-    /// Whoever looked writes the number of the block.
+    /// A finding with the number 0: ``SealFinding/look(at:_:)`` writes the number of the block.
     private static let readFinding: @Sendable (borrowing RowReader) throws(PostgresError) -> SealFinding = {
         row throws(PostgresError) in
         SealFinding(

@@ -149,7 +149,7 @@ extension Statements {
         "seals.heads", "select number, hash from seals order by number desc limit $1", bind: { [.int($0)] },
         read: readHead)
 
-    /// What is sealed: the number of blocks, of rows, and of corrections.
+    /// The extent of the seals: the number of blocks, of rows, and of corrections.
     package static let sealExtent = Statement<Void, (blocks: Int, rows: Int, corrections: Int)>(
         "seals.extent",
         """

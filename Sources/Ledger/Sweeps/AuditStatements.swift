@@ -53,9 +53,10 @@ extension Statements {
             ]
         })
 
-    /// Compares drawn customers whose whole history was read since: a purchase or an end that the sweep had to tell is a
-    /// difference, unless it is younger than the reading; so is a grant that Apple did not list. Apple signs each purchase
-    /// anew when Apple lists it, so what Apple did not list has an older signature. Returns how many customers.
+    /// Compares drawn customers whose whole history was read since, and returns how many. A purchase or an end that the
+    /// sweep had to tell is a difference, unless it is younger than the reading; so is a grant that Apple did not list.
+    /// Apple signs each purchase anew when Apple lists it, so a purchase that Apple did not list has an older
+    /// signature.
     package static let compareSample = Statement<Void, Int>(
         "audit.compare",
         """
@@ -123,7 +124,7 @@ extension Statements {
         package var bound: Double? { AuditBound.rate(differences: differences - explained, compared: compared) }
     }
 
-    /// The days whose rows do not say yet what the samples say.
+    /// The sums of the days whose rows differ from their samples, of the last three days.
     package static let auditSums = Statement<Void, AuditSum>(
         "audit.sums",
         """
@@ -141,7 +142,7 @@ extension Statements {
                 compared: try row.int(4), differences: try row.int(5), explained: try row.int(6))
         })
 
-    /// Writes what the samples say.
+    /// Writes the sums of the samples into the rows of their days.
     package static let keepAuditSums = Statement<[AuditSum], Void>(
         "audit.keep",
         [

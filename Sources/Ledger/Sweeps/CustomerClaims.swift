@@ -12,7 +12,7 @@ extension Statements {
         package var places: [SweptPlace]
         /// How long no other reader asks.
         package var lease: Duration
-        /// After this time a sweep begins at the first page, whatever is known.
+        /// After this time a sweep begins at the first page, also where a later place is known.
         package var wholeEvery: Duration
 
         package init(places: [SweptPlace], lease: Duration, wholeEvery: Duration) {

@@ -6,8 +6,8 @@ extension Statements {
     /// The end of the time in which refunds of a purchase are likely, in days after it.
     package static let refundDays = 180
 
-    /// The most rows of one step. It stands in the texts, because a plan that is kept for any number would read whole
-    /// tables.
+    /// The most rows of one step. The number stands in the texts, because a plan that is kept for any number would read
+    /// whole tables.
     package static let customerStepMax = 250
 
     /// Enters the customers of the next events in the feed, and takes the rows of their original ids from the rota

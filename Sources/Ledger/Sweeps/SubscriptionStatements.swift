@@ -173,9 +173,9 @@ extension Statements {
     }
 
     /// Compares the state that Apple named with the told one, where they differed when Apple answered and a follow-up
-    /// has had its time. Notes the differences that are left, and ends those that are gone. A difference that a
-    /// person closed stays closed. Facts that are newer than Apple's answer end a difference too: the next answer is compared anew. Returns how
-    /// many chains were looked at.
+    /// has had its time. Notes the differences that are left, and ends those that are gone. A difference that a person
+    /// closed stays closed. Facts that are newer than Apple's answer end a difference too: the next answer is compared
+    /// anew. Returns how many chains were looked at.
     package static let compareChains = Statement<Comparison, Int>(
         "subscriptions.compare",
         """

@@ -1,7 +1,7 @@
 /// The units of Apple's reports of one kind, summed. Memory grows with the products, countries and days, and not with
 /// the lines.
 package struct AppleBooks: Sendable {
-    /// What is compared: the sales or the refunds of one product in one country on the days of one report.
+    /// The subject of a comparison: the sales or the refunds of one product in one country on the days of one report.
     package struct Place: Sendable, Hashable, Comparable {
         package enum Side: String, Sendable, CaseIterable {
             case sales, refunds

@@ -1,8 +1,8 @@
 /// Which of Apple's reports a file is.
 package enum AppleReportKind: String, Sendable, CaseIterable {
-    /// Sales Report, Summary: what was sold on each day.
+    /// Sales Report, Summary: the units that were sold on each day.
     case sales
-    /// Financial Report, by country or detailed: what Apple settled in a fiscal month.
+    /// Financial Report, by country or detailed: the units that Apple settled in a fiscal month.
     case financial
 }
 
@@ -53,8 +53,8 @@ package struct AppleReportRow: Sendable, Equatable {
     package var line: Int
 }
 
-/// Reads the lines of one report. Columns are found by their names, whatever their order; unknown columns are passed
-/// over. Memory: one line.
+/// Reads the lines of one report. Columns are found by their names, in any order; unknown columns are passed over.
+/// Memory: one line.
 ///
 /// Read are the Summary of versions 1_0 to 1_3 and the Financial Reports since 2010. Names compare without regard to
 /// case. Source: Apple, "Sales Report", "Financial Report" and "Product type identifiers".
@@ -83,7 +83,7 @@ package struct AppleReportReader {
     private var isAtTotals = false
 
     private static let unitDigitsMax = 9
-    /// What no report has and a wrong file begins with.
+    /// The bytes that no report has and with which a wrong file begins.
     private static let signatures: [(bytes: [UInt8], problem: String)] = [
         (Array("PK\u{3}\u{4}".utf8), "is a zip archive: unpack it first"),
         ([0xFF, 0xFE], "is UTF-16; Apple's reports are UTF-8"), ([0xFE, 0xFF], "is UTF-16; Apple's reports are UTF-8"),

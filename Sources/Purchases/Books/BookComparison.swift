@@ -2,10 +2,11 @@ package import Foundation
 
 /// Compares Apple's units with ours place by place, and explains the differences.
 ///
-/// What Apple never counts explains first. Then a unit that is missing on one day and left over on the other; then
-/// purchases that are known here and not granted; then purchases without a country, in any country; then what a report
-/// may leave out; then units near days that no report covers; at last the time before the cutover. A cause explains whole transactions only, and never more than is
-/// missing, so the order can leave a unit unexplained but explains none away.
+/// Units that Apple never counts explain first. Then a unit that is missing on one day and left over on the other; then
+/// purchases that are known here and not granted; then purchases without a country, in any country; then units that a
+/// report may leave out; then units near days that no report covers; at last the time before the cutover. A cause
+/// explains whole transactions only, and never more than is missing, so the order can leave a unit unexplained but
+/// explains none away.
 package struct BookComparison {
     /// How far from its date Apple may count a unit.
     package struct Slack: Sendable, Equatable {
@@ -131,7 +132,7 @@ package struct BookComparison {
         }
     }
 
-    /// What Apple sold or gave back, and what is known here without a grant.
+    /// Units that Apple sold or gave back, and that are known here without a grant.
     private mutating func findNotGranted() {
         for (index, entry) in entries.enumerated() where isFree(index) {
             guard let cause = entry.standing.cause, !entry.isSandbox, !entry.isShared, let own = place(of: entry),
@@ -159,7 +160,7 @@ package struct BookComparison {
         }
     }
 
-    /// What we count, and Apple's report may leave out.
+    /// Units that we count, and that Apple's report may leave out.
     private mutating func findLeftOut() {
         for (index, entry) in entries.enumerated() where isFree(index) && entry.standing == .counted {
             guard let own = place(of: entry), rest[own, default: 0] <= -entry.units else { continue }

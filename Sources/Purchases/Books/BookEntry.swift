@@ -3,17 +3,17 @@ package import Foundation
 /// A transaction of our ledger, as a comparison with Apple's books sees it: a sale or a refund.
 package struct BookEntry: Sendable, Equatable {
     package enum Standing: Sendable, Equatable {
-        /// The ledger counts it: a grant, or the refund of a grant.
+        /// Counted by the ledger: a grant, or the refund of a grant.
         case counted
-        /// The former system gave it, and it was imported.
+        /// Given by the former system, and imported.
         case imported
-        /// It waits: held, or still being tried.
+        /// Waiting: held, or still being tried.
         case undecided
-        /// It was judged and not granted.
+        /// Judged and not granted.
         case rejected
-        /// It was bought before the app was live here, and not given again.
+        /// Bought before the app was live here, and not given again.
         case beforeCutover
-        /// An upgrade replaced it: no refund here, though Apple may give a part of the price back.
+        /// Replaced by an upgrade: no refund here, though Apple may give a part of the price back.
         case upgraded
     }
 
@@ -76,7 +76,7 @@ package enum BookCause: String, Sendable, CaseIterable {
     case imported
     /// The purchase waits here: held, or still being tried.
     case undecided
-    /// It was judged here and not granted, with a reason.
+    /// The purchase was judged here and not granted, with a reason.
     case rejected
     /// Apple gives a part of the price back for a period that an upgrade replaced.
     case upgraded

@@ -1,5 +1,5 @@
-/// The countries of the App Store in their two spellings: a purchase has a storefront of three letters (ISO 3166-1), and
-/// a report has two letters. Kosovo, which ISO 3166 does not have, is XKS and XK.
+/// The countries of the App Store in their two spellings: a purchase has a storefront of three letters (ISO 3166-1),
+/// and a report has two letters. Kosovo, which ISO 3166 does not have, is XKS and XK.
 package enum Territory {
     /// The two letters of a storefront; empty: the storefront is not known.
     package static func twoLetters(_ storefront: String) -> String { short[storefront] ?? "" }

@@ -142,6 +142,7 @@ extension ChainFacts {
 }
 
 extension Date {
-    /// Whether both are one date of Apple's: sources of Apple's differ by less than a second, and so does a stored date.
+    /// Whether both are one date of Apple's: sources of Apple's differ by less than a second, and so does a stored
+    /// date.
     package func isSame(as other: Date) -> Bool { abs(timeIntervalSince(other)) < 1 }
 }

@@ -33,7 +33,8 @@ package struct ChainFacts: Sendable, Equatable {
         package var isTakenBackOnTrust: Bool
         /// Whether it was taken back because Apple refused its receipt, and Apple has signed nothing about it since.
         package var isDenied: Bool
-        /// Whether the former system gave it. Its goods are not known here, and `grantedAt` is the time of the import.
+        /// Whether the former system gave the purchase: the goods are not known here, and `grantedAt` is the time of
+        /// the import.
         package var isImported: Bool
 
         package init(

@@ -9,7 +9,7 @@ package struct Renewal: Sendable, Equatable, Codable {
         case pending, accepted
     }
 
-    /// What Apple says of the end of a commitment: a plan of monthly charges for twelve months.
+    /// Apple's word on a commitment: a plan of monthly charges for twelve months.
     package struct Commitment: Sendable, Equatable, Codable {
         /// Whether another commitment follows. False: the customer cancelled, and Apple charges until the commitment
         /// ends.

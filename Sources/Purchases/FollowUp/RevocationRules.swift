@@ -68,8 +68,8 @@ struct TakenBack: Equatable {
 }
 
 extension RevocationEntry {
-    /// What an entry does to the bonuses that its purchase brought. Their goods are goods of the grant, and go and come
-    /// with the grant's other goods.
+    /// The effect of an entry on the bonuses that its purchase brought. Their goods are goods of the grant, and go and
+    /// come with the grant's other goods.
     ///
     /// | the entry | the bonuses |
     /// | the whole purchase is taken back, with its goods | free: the user may have each again with another purchase |
@@ -124,8 +124,8 @@ extension ChainPurchase {
         var event: FollowUp.Event?
     }
 
-    /// The entries that are to be written about the purchase, in the order of the ordinals. Facts from before Apple's refusal of a
-    /// grant on trust give nothing back.
+    /// The entries that are to be written about the purchase, in the order of the ordinals. Facts from before Apple's
+    /// refusal of a grant on trust give nothing back.
     func steps(now: Date) -> [Step] {
         guard var granted, granted.grant?.isDenied != true else { return [] }
         var steps: [Step] = []

@@ -97,8 +97,8 @@ struct FollowUpRunner: Sendable {
 }
 
 extension AppServices {
-    /// The policy for subscriptions, and how a worker asks Apple about them. Without credentials for the App Store Server
-    /// API ended chains are asked about too, because there is no history of the customer to ask for.
+    /// The policy for subscriptions, and how a worker asks Apple about them. Without credentials for the App Store
+    /// Server API ended chains are asked about too, because there is no history of the customer to ask for.
     func subscriptionPolicy(scale: Double) -> SubscriptionPolicy {
         var policy = policy.subscriptions
         let asksByReceipt = serverAPI == nil && receipts != nil

@@ -24,7 +24,7 @@ extension Renewal {
 }
 
 extension Renewal {
-    /// What verifyReceipt says of a renewal, at the moment of its answer. Nil where the answer names no moment.
+    /// verifyReceipt's word on a renewal, of the moment of the answer. Nil where the answer names no moment.
     init?(_ pending: PendingRenewal, in receipt: VerifiedReceipt) {
         guard let signedAt = receipt.requestDate else { return nil }
         let environment = receipt.environment.rawValue

@@ -7,11 +7,12 @@ import Purchases
 import Service
 import ServiceLifecycle
 
-/// Looks into the books: which items wait for too long (L1), what arrives no more (L4), which differences are open (L6).
-/// Writes the report of each day on the morning after. Any number of schedulers may run this.
+/// The loops that measure the books: the items that wait for too long (L1), the arrivals that have stopped (L4), and
+/// the open differences (L6). One loop writes the report of each day on the morning after. Any number of schedulers may
+/// run the loops.
 package struct BooksWatch: Service {
     package static let interval: Duration = .seconds(60)
-    /// How often a scheduler looks whether a report is due. The row of the day says that.
+    /// How often a scheduler looks whether a report is due: whether the day has no row.
     package static let reportInterval: Duration = .seconds(10)
 
     private let ledger: Ledger
@@ -86,7 +87,7 @@ package struct BooksWatch: Service {
         for span in try await ledger.run(Statements.timeliness, ()) {
             known.insert(span.series)
             guard Timeliness(span.facts).isLate else { continue }
-            // The shortest span says best since when.
+            // The shortest span tells best when the arrivals stopped.
             if let other = isLate[span.series], other.hours <= span.hours { continue }
             isLate[span.series] = span
         }
@@ -102,7 +103,7 @@ package struct BooksWatch: Service {
         }
         for (series, span) in isLate where !late.contains(series) {
             logger.error(
-                "what always arrived has stopped arriving",
+                "arrivals that always came have stopped",
                 metadata: [
                     "app": "\(series.appID)", "environment": "\(series.environment)", "kind": "\(series.kind)",
                     "type": "\(series.type)", "hours": "\(span.hours)", "until": "\(span.facts.until.rfc3339)",

@@ -11,8 +11,8 @@ package struct RunningSums: Service {
     package static let tickInterval: Duration = .seconds(60)
     /// The pause between two steps while there is more to do, because the purchases go first at the database.
     package static let busyPause: Duration = .milliseconds(200)
-    /// The span of time whose rows one step sums. It is halved when the database does not manage a step in time, and
-    /// raised again later.
+    /// The longest span of time whose rows one step sums. The loop halves the span when the database does not manage a
+    /// step in time, and raises the span again later.
     package static let spanMax: Duration = .seconds(3600)
     static let spanMin: Duration = .seconds(1)
     /// A transaction that grants has its number at the latest this long after it began, because a worker's statement
@@ -34,7 +34,7 @@ package struct RunningSums: Service {
             sum: Statements.sumGoods, ledger: ledger, logger: logger)
     }
 
-    /// What arrives by hour (0027_books.sql).
+    /// The arrivals by hour (0027_books.sql).
     package static func arrivalsByHour(_ ledger: Ledger, logger: Logger) -> RunningSums {
         RunningSums(
             what: "arrivals", sumAgain: Statements.sumArrivalsAgain, lookAhead: Statements.lookAheadOfArrivals,

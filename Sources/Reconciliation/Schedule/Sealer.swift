@@ -60,9 +60,9 @@ package struct Sealer: Service {
         }
     }
 
-    /// What one sealer remembers between two looks.
+    /// The memory of one sealer between two looks.
     struct Memory {
-        /// The newest head that this process has seen. Whoever rewrites seals cannot change it.
+        /// The newest head that this process has seen. A person who rewrites the seals cannot change this head.
         var head: SealHead?
         /// When this process last logged a head, by the database's clock.
         var loggedAt: Date?
@@ -138,7 +138,7 @@ package struct Sealer: Service {
         }
     }
 
-    /// Where a process is in its turn through all blocks.
+    /// The place of a process in its turn through all blocks.
     struct Turn {
         /// The next block. Nil: the turn begins at a random block, so that processes that are started often read all.
         var next: Int?

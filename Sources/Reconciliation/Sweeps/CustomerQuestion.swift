@@ -7,8 +7,8 @@ import Purchases
 import Service
 import WorkQueue
 
-/// The questions to Apple about one claimed customer, and what follows from the answers. The sweeps of purchases and of
-/// refunds share it.
+/// The questions to Apple about one claimed customer, with the writes that follow from the answers. The sweeps of
+/// purchases and of refunds share this type.
 struct CustomerQuestion: Sendable {
     /// After this many pages, 400 purchases, the customer rests for ``turn``, and others have their turn.
     static let pagesMax = 20
@@ -33,7 +33,7 @@ struct CustomerQuestion: Sendable {
         self.net = net
     }
 
-    /// What a page lists.
+    /// The entries of a page.
     struct Found: Sendable {
         /// Each transaction once, in Apple's order.
         var purchases: [(transaction: Transaction, jws: String)] = []
@@ -125,7 +125,7 @@ struct CustomerQuestion: Sendable {
         try await stored { () async throws(LedgerError) in try await store(found, revision: revision, next: next) }
     }
 
-    /// Runs what writes to the ledger. A database that is away is no failure of Apple's: the row waits.
+    /// Runs a write to the ledger. A database that is away is no failure of Apple's: the row waits.
     func stored(_ body: () async throws(LedgerError) -> Void) async throws(AppleRefusal) {
         do throws(LedgerError) {
             try await body()
@@ -196,7 +196,7 @@ struct CustomerQuestion: Sendable {
     /// does.
     ///
     /// - Parameters:
-    ///   - hasPlace: whether Apple was asked for what comes behind a page.
+    ///   - hasPlace: whether Apple was asked for a page behind another one.
     ///   - failures: in a row, before this one.
     func putOff(_ error: AppleRefusal, hasPlace: Bool, failures: Int) async -> Duration? {
         switch error.fate {
@@ -237,6 +237,6 @@ struct CustomerQuestion: Sendable {
 }
 
 extension Duration {
-    /// A tenth more or less, so that what was due together is not due together again.
+    /// A tenth more or less, so that rows that were due together are not due together again.
     func spread() -> Duration { self * Double.random(in: 0.9..<1.1) }
 }

@@ -4,9 +4,9 @@ import Logging
 import Purchases
 import Service
 
-/// Enters Apple's customers behind the verdicts, gives each a time on the rota, and makes due those whom somebody
-/// wants. Also ends the differences that have healed. Any number of workers may run this: a step that another worker
-/// takes is passed over.
+/// The loop that enters Apple's customers behind the verdicts, gives each a time on the rota, and makes those due whom
+/// somebody wants. The loop also ends the differences that have healed. Any number of workers may run the loop: a step
+/// that another worker takes is passed over.
 struct CustomerRota: Sendable {
     /// The pause between two steps, as a multiple of the last step's time, because the purchases go first at the
     /// database.

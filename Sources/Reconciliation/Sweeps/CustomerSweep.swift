@@ -6,8 +6,8 @@ import Logging
 import Purchases
 import Service
 
-/// Asks Apple for the purchases of its customers: of each customer on a slow rota, and at once where somebody wants it
-/// (B1, S1-6). Apple sorts a history by the last change, so a sweep reads what has changed since the last one.
+/// The sweep of customers: asks Apple for the purchases of each customer on a slow rota, and at once where there is a
+/// reason (B1, S1-6). Apple sorts a history by the last change, so a sweep reads only the changes since the last one.
 struct CustomerSweep: Sendable {
     /// After this time a sweep begins at the first page: half a year.
     static let wholeEvery: Duration = .seconds(182 * 86_400)

@@ -8,9 +8,9 @@ import Service
 import Settings
 import WorkQueue
 
-/// Asks Apple for the notifications that it could not bring, and for all notifications where a day, an outage or a
-/// restored database asks for it. `notification_windows` has a row for each span that is yet to be read; a round reads
-/// one page of each of a few.
+/// The sweep of notifications: asks Apple for those that Apple could not bring, and for all of them once a day and
+/// after an outage or a restored database. `notification_windows` has a row for each span that is yet to be read; a
+/// round reads one page of each of a few spans.
 struct NotificationHistorySweep: Sendable {
     /// Between two questions for failures.
     static let failuresInterval: Duration = .seconds(3600)
@@ -21,7 +21,7 @@ struct NotificationHistorySweep: Sendable {
     /// Pages of one walk. A longer list begins anew in two halves: a list whose pages repeat has no end.
     static let pagesMax = 5000
 
-    /// What a loop keeps between its rounds.
+    /// The memory of a loop between its rounds.
     struct State: Sendable {
         var rests = SweepRests<SweptBuild>()
         /// The builds whose failures were asked for since the start of this worker.
@@ -63,7 +63,7 @@ struct NotificationHistorySweep: Sendable {
                 .init(builds: builds, failuresEvery: Self.failuresInterval * scale, allEvery: Self.allInterval * scale))
             if made.contains("outage") {
                 sweeps.logger.notice(
-                    "all of Apple's notifications since the last sweep are asked for: nobody asked, or the database moved"
+                    "workers ask Apple for all notifications since the last sweep: nobody asked, or the database moved"
                 )
             }
             let claimed = try await ledger.run(
@@ -171,7 +171,8 @@ struct NotificationHistorySweep: Sendable {
         case unknownYet
     }
 
-    /// As ingest takes a notification, but of this app and environment alone. It is not sent on to the app's other URL.
+    /// An entry of Apple's list, read as ingest reads a notification, but only of this app and environment, and never
+    /// sent on to the app's other URL.
     private func entry(
         _ sent: SentNotification, for app: AppServices, _ environment: StoreEnvironment
     ) async throws -> Entry {

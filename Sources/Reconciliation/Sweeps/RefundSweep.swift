@@ -6,8 +6,8 @@ import Logging
 import Purchases
 import Service
 
-/// Asks Apple for the refunds of customers who bought lately, on a rota (P32, S1-6). Refunds are few, and Apple takes
-/// an entry out of the list when a refund is reversed, so each question begins at the first page.
+/// The sweep of refunds: asks Apple for those of customers who bought lately, on a rota (P32, S1-6). Refunds are few,
+/// and Apple takes an entry out of the list when a refund is reversed, so each question begins at the first page.
 struct RefundSweep: Sendable {
     private let sweeps: Sweeps
 
@@ -43,7 +43,7 @@ struct RefundSweep: Sendable {
         let lease = sweeps.lease
         var revision = claimed.revision
         var seen: Set<String> = []
-        // Nil: a part of the list was not seen, so nothing follows from what it lacks.
+        // Nil: a part of the list was not seen, so nothing follows from a missing entry.
         var listed: [String]? = claimed.revision == nil ? [] : nil
         for number in 1...CustomerQuestion.pagesMax {
             let askedAt = ContinuousClock.now
@@ -86,8 +86,8 @@ struct RefundSweep: Sendable {
         return nil
     }
 
-    /// Asks for the customer's history if a refund that is known here is in Apple's list no more: the history says
-    /// whether Apple reversed it.
+    /// Makes the customer's history due if a refund that is known here is in Apple's list no more: the history says
+    /// whether Apple reversed the refund.
     private func wantUndone(_ claimed: Statements.ClaimedCustomer, _ listed: [String]) async throws(LedgerError) {
         let undone = try await sweeps.ledger.run(Statements.refundsUndone, (walk: claimed.walk, listed: listed))
         guard !undone.isEmpty else { return }

@@ -6,8 +6,8 @@ import Purchases
 import Service
 import Settings
 
-/// The audit by sample (L5): each day it draws customers of each app at random, and compares the ledger with the whole
-/// history of each, which the sweep of customers reads.
+/// The audit by sample (L5): each day the audit draws customers of each app at random, and compares the ledger with the
+/// whole history of each, which the sweep of customers reads.
 struct SampleAudit: Sendable {
     private let sweeps: Sweeps
 
@@ -29,7 +29,7 @@ struct SampleAudit: Sendable {
             if !sums.isEmpty { _ = try await ledger.run(Statements.keepAuditSums, sums) }
             return compared > 0
         } catch {
-            sweeps.logger.debug("the audit by sample could not look", metadata: LogKeys.error(error))
+            sweeps.logger.debug("the audit by sample could not read the database", metadata: LogKeys.error(error))
             return false
         }
     }

@@ -11,7 +11,8 @@ import Service
 import Synchronization
 import WorkQueue
 
-/// Asks Apple about subscriptions whose period is over and of which nobody has told what came next (S3-54, P39).
+/// The sweep of subscriptions: asks Apple about those whose period is over and whose next period or end nobody has told
+/// (S3-54, P39).
 ///
 /// An app with credentials for the App Store Server API asks for the statuses of the chain's customer; an app without
 /// them asks verifyReceipt with the chain's newest stored receipt.
@@ -66,8 +67,8 @@ struct SubscriptionSweep: Sendable {
         }
     }
 
-    /// The apps that can ask Apple now: nobody paused them, Apple does not refuse their credentials, and their budget has
-    /// calls.
+    /// The apps of which Apple can be asked now: they have credentials or a secret, nobody paused them, and they do not
+    /// rest after a halt or without budget.
     private var askingApps: [String] {
         sweeps.apps.ids.filter { id in
             guard let app = sweeps.apps[id], !sweeps.halts.isPaused(id), !rests.isResting(id) else { return false }
@@ -77,7 +78,7 @@ struct SubscriptionSweep: Sendable {
 
     // MARK: One chain
 
-    /// What Apple answered about a chain.
+    /// Apple's answer about a chain.
     struct Answer: Sendable {
         var transactions: [Transaction] = []
         var renewals: [Renewal] = []
@@ -153,7 +154,7 @@ struct SubscriptionSweep: Sendable {
         return true
     }
 
-    /// Has the customer's history read where periods are missing between the last known one and the answered one. The
+    /// Makes the customer's history due where periods are missing between the last known one and the answered one. The
     /// answer lists the newest period alone.
     private func wantMissing(_ answer: Answer, _ chain: ClaimedChain, _ app: AppServices) async {
         let newest = answer.periods.max { ($0.expiresAt ?? .distantPast) < ($1.expiresAt ?? .distantPast) }
@@ -234,8 +235,8 @@ struct SubscriptionSweep: Sendable {
 
     // MARK: Without credentials
 
-    /// verifyReceipt's answer about the chain's newest stored receipt. Only what is new in the answer counts: Apple dates
-    /// the whole list anew with each answer.
+    /// verifyReceipt's answer about the chain's newest stored receipt. Only facts that are not stored yet count: Apple
+    /// dates the whole list anew with each answer.
     ///
     /// - Returns: nil where no receipt of the chain is stored.
     private func receiptAnswer(_ chain: ClaimedChain, _ app: AppServices) async throws(AppleRefusal) -> Answer? {
@@ -305,7 +306,7 @@ struct SubscriptionSweep: Sendable {
     }
 }
 
-/// The apps whose budget has no call at the moment.
+/// The apps about which this process asks nothing for a while: their budget has no call, or Apple refuses their key.
 private final class Rests: Sendable {
     private let ends = Mutex<[String: ContinuousClock.Instant]>([:])
 

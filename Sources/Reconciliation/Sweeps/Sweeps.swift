@@ -8,8 +8,8 @@ import Purchases
 import Service
 import WorkQueue
 
-/// The loops that ask Apple for what nobody told (Sweeps). Any number of workers may run these: the rows say what is due
-/// and when.
+/// The loops that ask Apple for purchases and ends that nobody told (Sweeps). Any number of workers may run the loops:
+/// the rows say which question is due, and when.
 struct Sweeps: Sendable {
     /// How often a loop looks for a row that is due.
     static let interval: Duration = .seconds(5)
@@ -59,7 +59,7 @@ struct Sweeps: Sendable {
 
     private func measure() async {
         while !Task.isCancelled {
-            // First, because a worker that has just started has purchases to judge.
+            // The pause comes first, because a worker that has just started has purchases to judge.
             try? await Task.sleep(for: Self.measureInterval)
             guard !Task.isCancelled else { return }
             do {
@@ -87,10 +87,10 @@ struct Sweeps: Sendable {
     }
 }
 
-/// Until when a sweep asks Apple nothing about something, because the governor admitted no call or Apple refuses the
-/// key. Only this process keeps it: a row that was claimed is due again when its lease ends.
+/// The times until which a sweep asks Apple nothing about a subject, because the governor admitted no call or Apple
+/// refuses the key. Only this process keeps the times: a claimed row is due again when its lease ends.
 struct SweepRests<Subject: Hashable & Sendable>: Sendable {
-    /// Where nobody names a time.
+    /// The length of a rest for which the governor names no time.
     static var usual: Duration { .seconds(60) }
     private static var longest: Duration { .seconds(3600) }
 

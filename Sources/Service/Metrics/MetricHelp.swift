@@ -24,7 +24,7 @@ package enum MetricHelp {
         "makegood_apple_updates": "What is still to be told to Apple, by app, kind and state.",
         "makegood_apple_updates_overdue_seconds": "How long the oldest of what is to be told to Apple has been due.",
         "makegood_arrivals_late":
-            "1 while what always arrives has stopped arriving, by app, environment, kind and type.",
+            "1 while arrivals that always came have stopped, by app, environment, kind and type.",
         "makegood_backlog_overdue_seconds": "How long the oldest open receipt has been due, by app, lane and state.",
         "makegood_backlog_receipts": "Open receipts, by app, lane and state.",
         "makegood_build_info": "1, with the version of the program.",
@@ -102,7 +102,7 @@ package enum MetricHelp {
         "makegood_sweep_lag_seconds": "How long the question of a sweep has been due that waits longest.",
         "makegood_sweep_passed_over": "Entries of Apple's lists that do not verify, by sweep, app and environment.",
         "makegood_subscription_questions_total":
-            "Questions to Apple about subscriptions whose period is over, by app and what came of them.",
+            "Questions to Apple about subscriptions whose period is over, by app and answer.",
         "makegood_time_to_grant_seconds": "Time from the acceptance of a purchase to its grant.",
         "makegood_trust_total": "Answers whether a purchase may be granted before Apple confirms it.",
         "makegood_unconfirmed_grants": "Grants that Apple has not confirmed yet, by app.",

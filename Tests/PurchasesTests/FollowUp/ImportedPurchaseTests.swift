@@ -3,8 +3,8 @@ import Foundation
 import Purchases
 import Testing
 
-/// Goal: what the former system gave ends as what was given here ends, and nothing is told again that the former system
-/// has told. Method: each end and each state of an imported purchase, against a table.
+/// Goal: a purchase that the former system gave ends as one that was given here, and Makegood tells nothing again that
+/// the former system has told. Method: each end and each state of an imported purchase, against a table.
 @Suite struct ImportedPurchaseTests {
     private static func grant(_ day: Double, isImported: Bool = true) -> ChainFacts.Grant {
         ChainFacts.Grant(

@@ -5,9 +5,9 @@ import Testing
 
 @testable import Ledger
 
-/// Goal: every account of the books comes to zero, and whatever does not is named with its id and a command (L1); the
-/// views read few rows beside many. Method: purchases written by the real statements, damage by SQL, and the rows of
-/// each view.
+/// Goal: every account of the books comes to zero, and an item that does not is named with its id and a command (L1);
+/// the views read few rows beside many. Method: purchases written by the real statements, damage by SQL, and the rows
+/// of each view.
 @Suite(.timeLimit(.minutes(4))) struct BookViewTests {
     private static let clearing = """
         select concat_ws(' ', account, nullif(environment, ''), nullif(source, ''), state, items, balance)

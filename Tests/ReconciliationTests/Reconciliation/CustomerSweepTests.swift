@@ -12,9 +12,9 @@ import Testing
 @testable import Settings
 @testable import WorkQueue
 
-/// Goal: what nobody told of a known customer is found in Apple's books, once, and no answer of Apple's stops a sweep
-/// for good (B1, B2, S1-6, P32). Method: the sweeps between the simulator over real HTTP and a real ledger, round by
-/// round; the simulator's list of calls is the witness.
+/// Goal: a purchase or an end of a known customer that nobody told is found in Apple's books, once, and no answer of
+/// Apple's stops a sweep for good (B1, B2, S1-6, P32). Method: the sweeps between the simulator over real HTTP and a
+/// real ledger, round by round; the simulator's list of calls is the witness.
 @Suite(.timeLimit(.minutes(8))) struct CustomerSweepTests {
     @Test("what nobody told is found once, a finished consumable too; later only what has changed is read")
     func found() async throws {

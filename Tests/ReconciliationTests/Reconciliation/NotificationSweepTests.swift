@@ -8,9 +8,9 @@ import Testing
 @testable import Reconciliation
 @testable import Service
 
-/// Goal: what Apple could not bring is found in Apple's notification history, stored as ingest would store it, once, and
-/// nothing on Apple's side or ours makes the sweep lose an entry (B2, S1-6). Method: workers between the simulator over
-/// real HTTP and a real database, round by round; time passes in the rows.
+/// Goal: a notification that Apple could not bring is found in Apple's history, stored as ingest would store it, once,
+/// and nothing on Apple's side or ours makes the sweep lose an entry (B2, S1-6). Method: workers between the simulator
+/// over real HTTP and a real database, round by round; time passes in the rows.
 @Suite(.timeLimit(.minutes(8))) struct NotificationSweepTests {
     @Test("failures of three pages are stored once, as history, not sent on; a test and what arrived are not")
     func failures() async throws {
@@ -295,8 +295,8 @@ import Testing
         }
     }
 
-    /// Goal: a gateway that answered 200 in our place, an outage of ours, and a database restored to yesterday lose
-    /// nothing, though Apple has no failure.
+    /// Goal: a gateway that answered 200 in the place of ingest, an outage of ours, and a database restored to
+    /// yesterday lose nothing, though Apple has no failure.
     @Test(
         "all of it is asked for each day, after an outage, and where the database is another server than before",
         arguments: [
