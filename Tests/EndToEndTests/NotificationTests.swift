@@ -278,7 +278,7 @@ extension EndToEnd {
                 #expect(counted.contains("2 notifications would be judged again"))
                 try system.configureGame { $0.bundleIdAliases = [clip] }
                 try await system.reload()
-                try await system.wait("the app to be known") { try await standing(unknown) == "ended 0" }
+                try await system.wait("the app to be known") { try await standing(unknown) == "ended 1" }
                 #expect(try await system.command("notifications", "rejudge") == "1 notifications are judged again\n")
                 try await system.wait("the type to be unknown still") {
                     try await standing(strange) == "held type_unknown 1"
