@@ -151,7 +151,9 @@ package struct YearRun: Sendable {
 
         /// Gives one grant to another user, and changes the goods of another one: of grants that are compared.
         private func falsify() async throws {
-            let ids = world.store.ledger.filter { !market.books.isErased($0.account) }.map { "'\($0.transactionId)'" }
+            // A few hundred, because they stand in an argument of a command.
+            let ids = world.store.ledger.filter { !market.books.isErased($0.account) }.prefix(500)
+                .map { "'\($0.transactionId)'" }
             let compared = "from grants where transaction_id in (\(ids.joined(separator: ", ")))"
             try await world.script(
                 """
