@@ -141,7 +141,8 @@ struct DrillRun: Sendable {
         await publisher.close()
     }
 
-    /// Checks all invariants against the journal of the apps and the ledger of the App Store.
+    /// Checks all invariants against the journal of the apps and the ledger of the App Store, and what was told of each
+    /// chain against its facts.
     private func audit(_ stage: DrillContext) async throws -> [String] {
         let calls = world.store.calls().compactMap { call -> Witness.Call? in
             guard let subject = call.receiptHash ?? call.transactionIds.first else { return nil }
@@ -162,11 +163,12 @@ struct DrillRun: Sendable {
                 interruptions: stage.interruptions, workers: world.judges))
         let violations = try await Invariant.check(
             database, span: .all, witness: true, scale: world.shape.scale)
+        // Chains that the version before followed up were told by its rules.
+        let told =
+            world.shape.previous == nil ? try await FollowUpCheck.run(database, span: .recent).violation : nil
         try await witness.drop()
         await database.close()
-        return violations.map {
-            "\($0.id) \($0.invariant): \($0.count), such as \($0.examples.prefix(2).joined(separator: ", "))"
-        }
+        return (violations + [told].compactMap(\.self)).map(\.text)
     }
 }
 

@@ -9,6 +9,8 @@ package struct Delivery: Codable, Sendable, Equatable {
     var extra: Int?
     /// True: a later notification of the app goes first, for at most ``patience``.
     var waitsForLater: Bool?
+    /// True: nothing is sent, and each attempt fails as if nobody answered.
+    var isUnanswered: Bool?
     /// The fault that touched the notification.
     package var fault: String?
 

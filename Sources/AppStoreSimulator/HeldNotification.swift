@@ -80,7 +80,9 @@ package struct HeldNotification: Codable, Sendable, Equatable {
     var testToken: String? { notificationType == "TEST" ? "\(notificationUUID)_\(signedDate)" : nil }
 
     /// Whether delivery was tried and no attempt reached the app's server.
-    var isFailure: Bool { !sendAttempts.isEmpty && !sendAttempts.contains { $0.sendAttemptResult == "SUCCESS" } }
+    package var isFailure: Bool {
+        !sendAttempts.isEmpty && !sendAttempts.contains { $0.sendAttemptResult == "SUCCESS" }
+    }
 
     /// The JSON that is signed (AppleFacts 4.2). `sign` makes the JWS of a nested payload.
     func payload<Failure: Error>(

@@ -8,6 +8,9 @@ package struct NotificationFaultRequest: ControlBody, Sendable {
     package enum Kind: String, Codable, Sendable, CaseIterable {
         /// The notification is never sent, and no attempt stands in the notification history.
         case lose
+        /// Each attempt fails as if the app's server did not answer: nothing is sent, and the attempts stand in the
+        /// notification history as `TIMED_OUT`.
+        case fail
         /// The notification is sent again after it arrived.
         case double
         /// The first attempt waits for `delay` on the store's clock.
@@ -91,6 +94,7 @@ final class NotificationFaults: Sendable {
         delivery.fault = fault.kind.rawValue
         switch fault.kind {
         case .lose: delivery.due = nil
+        case .fail: delivery.isUnanswered = true
         case .double: delivery.extra = 1
         case .delay: delivery.due = delivery.due.map { fault.delay.flatMap { Period($0) }?.after($0) ?? $0 }
         case .reorder: delivery.waitsForLater = true

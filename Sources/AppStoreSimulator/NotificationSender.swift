@@ -51,6 +51,10 @@ struct NotificationSender: Sendable {
 
     private func send(_ notification: HeldNotification) async {
         guard let delivery = notification.delivery else { return }
+        guard delivery.isUnanswered != true else {
+            try? store.ledger.sent(notification.notificationUUID, result: "TIMED_OUT")
+            return
+        }
         let result: String
         do {
             var request = HTTPClientRequest(url: delivery.url)

@@ -5,7 +5,8 @@ import NIOHTTP1
 import Testing
 
 /// Goal: notifications arrive over HTTP as Apple sends them: signed (version 2) or as JSON with a password (version 1),
-/// again after a failure by Apple's schedule, and lost, doubled, delayed or reordered where a test wants that (B13).
+/// again after a failure by Apple's schedule, and lost, failed, doubled, delayed or reordered where a test
+/// wants that (B13).
 /// Method: a real server beside the simulator; hours pass on the store's clock.
 @Suite struct SendingTests {
     private static let hour: Int64 = 3_600_000
@@ -141,7 +142,7 @@ import Testing
         }
     }
 
-    @Test func `notifications are lost, doubled, delayed and reordered on demand`() async throws {
+    @Test func `notifications are lost, failed, doubled, delayed and reordered on demand`() async throws {
         try await Self.with { store, server in
             func sell(_ name: String) async throws {
                 _ = try await store.sold(#"\#(Self.kind),"customer":"\#(name)""#)
@@ -181,9 +182,17 @@ import Testing
                 try await history(store) == [
                     [], ["SUCCESS", "SUCCESS"], ["SUCCESS"], ["SUCCESS"], ["SUCCESS"], ["SUCCESS"],
                 ])
+            // Nobody answers, at the first attempt and at the next one, and the server has seen nothing.
+            try await fault(#"{"kind":"fail","count":1}"#)
+            try await sell("unanswered")
+            try await eventually { attempts(store, 6).count == 1 }
+            try await store.control(.POST, "clock", #"{"advance":"PT1H"}"#)
+            try await eventually { attempts(store, 6).count == 2 }
+            #expect(server.bodies.count == 6)
+            #expect(try await history(store).last == ["TIMED_OUT", "TIMED_OUT"])
             let rules = try await store.control(.GET, "notifications/faults").objects("faults")
-            #expect(rules.map { $0["fired"] as? Int } == [1, 1, 1, 1, 1])
-            #expect(try await store.control(.DELETE, "notifications/faults").int("removed") == 5)
+            #expect(rules.map { $0["fired"] as? Int } == [1, 1, 1, 1, 1, 1])
+            #expect(try await store.control(.DELETE, "notifications/faults").int("removed") == 6)
             for (body, field) in [
                 (#"{"kind":"burn"}"#, "kind"), (#"{"kind":"delay"}"#, "delay"),
                 (#"{"kind":"lose","delay":"PT1H"}"#, "delay"), (#"{"kind":"lose","count":0}"#, "count"),

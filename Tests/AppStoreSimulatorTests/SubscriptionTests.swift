@@ -246,6 +246,12 @@ import Testing
             #expect(done.int("succeededCount") == 3)
             #expect(done.int("failedCount") == 1)
             #expect(done.int("completeDate") != nil)
+            let ledger = store.simulator.ledger
+            let moved = ids.map { id in
+                let purchase = ledger.first { $0.transactionId == id }
+                return ((purchase?.expiresDate ?? 0) - (purchase?.purchaseDate ?? 0)) / Self.day
+            }
+            #expect(moved == [40, 40, 35])
             // Apple tells the app's server the result, where Apple knows an address.
             try store.simulator.fault(NotificationFaultRequest(.lose))
             try await store.control(.PUT, "settings", #"{"notificationURL":"http://127.0.0.1:9/"}"#)
@@ -263,12 +269,6 @@ import Testing
             #expect(told.first?["data"] == nil)
             #expect(summary["requestIdentifier"] as? String == "m3" && summary["productId"] as? String == "coins6")
             #expect(summary["succeededCount"] as? Int == 1 && summary["failedCount"] as? Int == 3)
-            let ledger = store.simulator.ledger
-            let moved = ids.map { id in
-                let purchase = ledger.first { $0.transactionId == id }
-                return ((purchase?.expiresDate ?? 0) - (purchase?.purchaseDate ?? 0)) / Self.day
-            }
-            #expect(moved == [40, 40, 35])
             #expect(ledger.first { $0.transactionId == free.string("transactionId") }.map { $0.revoked } == false)
             for (body, refusal) in [
                 (wish("x", #","storefrontCountryCodes":[]"#), "400 4000027"),

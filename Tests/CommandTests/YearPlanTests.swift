@@ -78,6 +78,13 @@ import Testing
             ("bundles", count { $0 == .joinBundle }), ("bundles left", count { $0 == .leaveBundle }),
             ("members who leave", count { $0 == .withdrawMember }), ("other users", count { $0 == .switchUser }),
             ("deleted apps", count { $0 == .deleteApp }),
+            (
+                "apps deleted at once",
+                plan.customers.count { customer in
+                    let deleted = customer.actions.first { $0.kind == .deleteApp }?.minute
+                    return deleted == customer.actions[0].minute + 1 && customer.actions.allSatisfy { $0.post == .lost }
+                }
+            ),
         ]
         for (what, count) in kinds { #expect(count >= 5, "\(what), seed \(Self.seed)") }
         for product in [YearPlan.Product.coins, .map, .pass] {
@@ -86,7 +93,8 @@ import Testing
         #expect(plan.customers.contains { $0.members > 0 })
         #expect(plan.customers.count(where: \.hasToken) > 400 && !plan.customers.allSatisfy(\.hasToken))
         let lost = Double(actions.count { $0.post == .lost }) / Double(actions.count)
-        #expect((0.27...0.40).contains(lost), "\(lost), seed \(Self.seed)")
+        #expect((0.27...0.44).contains(lost), "\(lost), seed \(Self.seed)")
+        #expect((plan.repairsAt, plan.erasures) == (365 * YearPlan.minutesPerDay / 3 * 2, 40))
         #expect(plan.outage.count == 3 * YearPlan.minutesPerDay)
         #expect(Set(plan.kills.map(\.role)).count == YearPlan.KilledRole.allCases.count)
     }

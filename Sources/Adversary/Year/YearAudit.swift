@@ -5,9 +5,10 @@ import Purchases
 /// Compares the ledger with the App Store's books after a year.
 ///
 /// Of each transaction the ledger must know the store's last word, or else what the nets that were on have brought: a
-/// word that no net brought, and that no net had to find, is counted as untold.
+/// word that no net brought, and that no net had to find, is counted as untold. Purchases of erased users have no owner
+/// to compare with, and are left out.
 struct YearAudit {
-    private struct Grant {
+    struct Grant {
         let userID: String
         let quantity: Int
         /// The goods that the grant gave, and those that were taken back since.
@@ -20,25 +21,25 @@ struct YearAudit {
     /// The nets that were on and that this version has.
     let on: Set<Net>
 
-    private let purchases: [Purchase]
+    let purchases: [Purchase]
     private let notifications: [HeldNotification]
-    private let now: Int64
+    let now: Int64
     /// The newest word that a post or a notification brought, by transaction.
     private var told: [String: AppleWord] = [:]
     private var postedBy: [String: Set<String>] = [:]
-    /// Words that Apple tried to bring, arrived or not.
-    private var announced: [String: [AppleWord]] = [:]
-    private var grants: [String: Grant] = [:]
+    /// Words that Apple tried to bring, arrived or not. `isHeld`: the notification history has to tell the word.
+    private var announced: [String: [(word: AppleWord, isHeld: Bool)]] = [:]
+    var grants: [String: Grant] = [:]
     private var ends: [String: String] = [:]
     private var facts: Set<String> = []
-    private var states: [String: String] = [:]
+    var states: [String: String] = [:]
     /// Accounts of which the ledger knows a transaction; users by account and by chain that have a grant.
     private var knownAccounts: Set<String> = []
     private var grantedUsers: [String: Set<String>] = [:]
-    private var grantedChains: Set<String> = []
+    var grantedChains: Set<String> = []
     /// Originals whose state or end nobody told.
-    private var excused: Set<String> = []
-    private var result = YearReport()
+    var excused: Set<String> = []
+    var result = YearReport()
 
     init(books: YearBooks, world: TestDeployment, on: Set<Net>) {
         self.books = books
@@ -55,9 +56,12 @@ struct YearAudit {
         try await audit.readLedger()
         for purchase in audit.purchases { audit.compare(purchase) }
         audit.findStrangers()
+        try await audit.compareNotifications()
         audit.compareStates()
         try await audit.compareEntitlements()
-        try await audit.compareEvents()
+        try await audit.compareRevocations()
+        try await audit.compareGoods()
+        try await audit.compareSubscriptions()
         return audit.result
     }
 
@@ -70,9 +74,20 @@ struct YearAudit {
         }
         for notification in notifications {
             guard let word = notification.transaction.flatMap({ AppleWord(json: Data($0.utf8)) }) else { continue }
-            announced[word.transactionId, default: []].append(word)
-            if notification.hasArrived { hear(word) }
+            announced[word.transactionId, default: []].append((word, isHeld(notification)))
+            if isTold(notification) { hear(word) }
         }
+    }
+
+    /// Whether the notification history has to tell the notification: no attempt has arrived, and the attempts stand at
+    /// Apple as failures for longer than two days, in which the sweep asks many times.
+    private func isHeld(_ notification: HeldNotification) -> Bool {
+        notification.isFailure && notification.notificationType != "TEST" && on.contains(.notificationHistory)
+            && notification.signedDate < now - 2 * 86_400_000
+    }
+
+    private func isTold(_ notification: HeldNotification) -> Bool {
+        notification.hasArrived || isHeld(notification)
     }
 
     private mutating func hear(_ word: AppleWord) {
@@ -116,7 +131,7 @@ struct YearAudit {
         }
     }
 
-    private func rows(_ sql: String, columns: Int) async throws -> [[String]] {
+    func rows(_ sql: String, columns: Int) async throws -> [[String]] {
         try await world.texts(sql).map { $0.split(separator: "|", omittingEmptySubsequences: false).map(String.init) }
             .filter { $0.count == columns }
     }
@@ -124,6 +139,10 @@ struct YearAudit {
     // MARK: Purchases
 
     private mutating func compare(_ purchase: Purchase) {
+        guard !books.isErased(purchase.account) else {
+            result.erased += 1
+            return
+        }
         result.compared += 1
         let last = AppleWord(purchase, signedDate: now)
         if let grant = grants[purchase.transactionId] {
@@ -162,15 +181,18 @@ struct YearAudit {
             if excuse(.purchase, purchase, last) { return }
             guard facts.contains(purchase.transactionId) else { return differ(purchase, "is unknown here") }
         }
-        guard isOwnerKnown(purchase) else {
-            result.unclaimed += 1
-            return
+        let end = ends[purchase.transactionId] ?? "no outcome"
+        guard !isOwnerKnown(purchase) else { return differ(purchase, "is not granted: \(end)") }
+        result.unclaimed.append(difference(purchase, end))
+        // The purchase waits for its owner. One that was taken back in between may still be rejected for that.
+        let wasTakenBack = announced[purchase.transactionId]?.contains { $0.word.rest == .none } ?? false
+        if told[purchase.transactionId] != nil, !wasTakenBack, end != "held unclaimed", !end.hasPrefix("open ") {
+            differ(purchase, "has no known owner, and does not wait for one: \(end)")
         }
-        differ(purchase, "is not granted: \(ends[purchase.transactionId] ?? "no outcome")")
     }
 
     /// The users whose purchase it may be.
-    private func owners(of purchase: Purchase) -> Set<String> {
+    func owners(of purchase: Purchase) -> Set<String> {
         if let user = purchase.appAccountToken.flatMap({ books.tokens[$0] }) { return [user] }
         return Set(books.users[purchase.account] ?? [])
     }
@@ -184,7 +206,7 @@ struct YearAudit {
     }
 
     /// The goods of a purchase when it is granted. Sharing gives no goods.
-    private static func amount(of purchase: Purchase) -> Int {
+    static func amount(of purchase: Purchase) -> Int {
         guard purchase.familyOf == nil, let product = YearPlan.Product(rawValue: purchase.productId) else { return 0 }
         return product.amount * (purchase.type == .consumable ? purchase.quantity : 1)
     }
@@ -204,7 +226,8 @@ struct YearAudit {
         let isNewest =
             purchase.type == .autoRenewable
             && world.store.newestPeriod(of: purchase.originalTransactionId)?.transactionId == purchase.transactionId
-        let isAnnounced = announced[purchase.transactionId]?.contains { $0.saysTheSame(as: last) } ?? false
+        let announcing = announced[purchase.transactionId]?.filter { $0.word.saysTheSame(as: last) } ?? []
+        let isAnnounced = !announcing.isEmpty
         var able: Set<Net> = [.customer]
         if kind == .purchase { able.insert(.post) }
         if isAnnounced { able.formUnion([.notification, .notificationHistory]) }
@@ -212,7 +235,7 @@ struct YearAudit {
         if purchase.revoked { able.insert(.refund) }
         // The nets that must have found the entry by now: their rota has come round since.
         let days = (now - max(purchase.purchaseDate, purchase.revocationDate ?? 0)) / 86_400_000
-        var mustFind: Set<Net> = []
+        var mustFind: Set<Net> = announcing.contains(where: \.isHeld) ? [.notificationHistory] : []
         if knownAccounts.contains(purchase.account) {
             if days > 28 { mustFind.insert(.customer) }
             if days > 9, able.contains(.refund) { mustFind.insert(.refund) }
@@ -229,32 +252,54 @@ struct YearAudit {
         return true
     }
 
-    private mutating func differ(_ purchase: Purchase, _ what: String) {
-        result.differences.append(
-            .init(
-                customer: books.numbers[purchase.account], transactionID: purchase.transactionId,
-                what: "\(purchase.productId) of \(purchase.account) \(what)"))
+    mutating func differ(_ purchase: Purchase, _ what: String) {
+        result.differences.append(difference(purchase, what))
+    }
+
+    private func difference(_ purchase: Purchase, _ what: String) -> YearReport.Difference {
+        .init(
+            customer: books.numbers[purchase.account], transactionID: purchase.transactionId,
+            what: "\(purchase.productId) of \(purchase.account) \(what)")
+    }
+
+    // MARK: Notifications
+
+    /// Each notification that failed at Apple is stored, because the notification history told it.
+    private mutating func compareNotifications() async throws {
+        let held = notifications.filter(isHeld)
+        guard !held.isEmpty else { return }
+        let stored = Set(try await world.texts("select id::text from notifications"))
+        result.failures = held.count
+        for notification in held where !stored.contains(notification.notificationUUID.lowercased()) {
+            result.differences.append(
+                .init(
+                    customer: notification.customer.flatMap { books.numbers[$0] },
+                    transactionID: notification.originalTransactionId ?? "-",
+                    what: "\(notification.notificationType) failed at Apple, and was not read from its history"))
+        }
     }
 
     // MARK: Subscriptions
 
     private mutating func compareStates() {
-        var newestTold: [String: (signedDate: Int64, hasArrived: Bool)] = [:]
+        var newestTold: [String: (signedDate: Int64, isTold: Bool)] = [:]
         for notification in notifications {
             guard let chain = notification.originalTransactionId else { continue }
             if let former = newestTold[chain], former.signedDate > notification.signedDate { continue }
-            newestTold[chain] = (notification.signedDate, notification.hasArrived)
+            newestTold[chain] = (notification.signedDate, isTold(notification))
         }
         for chain in Set(purchases.filter { $0.type == .autoRenewable }.map(\.originalTransactionId)).sorted() {
             guard grantedChains.contains(chain), let state = states[chain], state != "-",
-                let newest = world.store.newestPeriod(of: chain), let status = world.store.subscriptionStatus(of: chain)
+                let newest = world.store.newestPeriod(of: chain),
+                let status = world.store.subscriptionStatus(of: chain),
+                !books.isErased(newest.account)
             else { continue }
             // Apple tells a member nothing of the purchaser's bank.
             if newest.familyOf != nil, status == 3 || status == 4 { continue }
             result.subscriptions += 1
             let expected = Self.states(of: status)
             guard !expected.contains(state) else { continue }
-            let isTold = newestTold[chain]?.hasArrived == true && facts.contains(newest.transactionId)
+            let isTold = newestTold[chain]?.isTold == true && facts.contains(newest.transactionId)
             // Apple is asked about a subscription when its period is over, and not about one that was taken back.
             let isOver = status < 5 && newest.expiresDate ?? .max < now - 3 * 86_400_000
             if isTold || isOver && on.contains(.subscription) {
@@ -294,7 +339,9 @@ struct YearAudit {
         var expected: [String: Set<String>] = [:]
         for purchase in purchases {
             let original = purchase.originalTransactionId
-            guard let grant = grants[purchase.transactionId], !excused.contains(original) else { continue }
+            guard let grant = grants[purchase.transactionId], !excused.contains(original),
+                !books.isErased(purchase.account)
+            else { continue }
             switch purchase.type {
             case .autoRenewable:
                 guard world.store.newestPeriod(of: original)?.transactionId == purchase.transactionId,
@@ -316,7 +363,7 @@ struct YearAudit {
             }
             expected[grant.userID, default: []].insert(original)
         }
-        let users = Set(books.users.values.flatMap { $0 })
+        let users = Set(books.users.filter { !books.isErased($0.key) }.values.flatMap { $0 })
         for user in users.sorted() {
             let path = "/v1/users/\(user)/entitlements?appId=\(PurchaseGenerator.app)"
             let answer = try await world.get(path, key: Access.app)
@@ -343,16 +390,16 @@ struct YearAudit {
 
     // MARK: Events
 
-    /// Each revocation and each reinstatement was told once.
-    private mutating func compareEvents() async throws {
+    /// Each revocation and each reinstatement was told once. An erased user is told nothing.
+    private mutating func compareRevocations() async throws {
         let untold = try await world.texts(
             """
             select format('transaction %s has %s %s and %s events of it', coalesce(r.transaction_id, e.transaction_id),
               coalesce(r.entries, 0), coalesce(r.type, e.type), coalesce(e.events, 0))
             from (select transaction_id, case kind when 'revoked' then 'purchase.revoked' else 'purchase.reinstated' end
-                as type, count(*) as entries from revocations group by 1, 2) r
+                as type, count(*) as entries from revocations where user_id !~ '^erased_' group by 1, 2) r
               full join (select transaction_id, type, count(*) as events from events
-                where type in ('purchase.revoked', 'purchase.reinstated') group by 1, 2) e
+                where type in ('purchase.revoked', 'purchase.reinstated') and user_id !~ '^erased_' group by 1, 2) e
                 on e.transaction_id = r.transaction_id and e.type = r.type
             where r.entries is distinct from e.events limit 20
             """)

@@ -95,6 +95,8 @@ struct YearBooks: Sendable {
     /// The place of the customer in the plan, by Apple's account.
     private(set) var numbers: [String: Int] = [:]
     private(set) var posted: [Posted] = []
+    /// The places of the customers whose user was erased.
+    private(set) var erased: Set<Int> = []
 
     mutating func note(user: String, of account: String, number: Int) {
         numbers[account] = number
@@ -104,4 +106,9 @@ struct YearBooks: Sendable {
     mutating func note(token: UUID, of user: String) { tokens[token.uuidString.lowercased()] = user }
 
     mutating func note(_ post: Posted) { posted.append(post) }
+
+    mutating func note(erased number: Int) { erased.insert(number) }
+
+    /// Whether a user of the customer, or of the customer's family, was erased.
+    func isErased(_ account: String) -> Bool { numbers[account].map(erased.contains) ?? false }
 }

@@ -61,6 +61,7 @@ struct YearMarket {
 
     mutating func registered() { unregistered = [] }
     mutating func note(_ post: YearBooks.Posted) { books.note(post) }
+    mutating func note(erased number: Int) { books.note(erased: number) }
 
     /// The posts that are due; they no longer wait.
     mutating func takeWaiting(until minute: Int) -> [Waiting] {

@@ -128,6 +128,8 @@ package struct YearPlan: Sendable, Equatable {
     /// When no ingest runs; three days, or nothing in a run of less than ten days.
     package let outage: Range<Int>
     package let kills: [Kill]
+    /// When some users are erased, and when what was rejected is judged again; the first minute of the last third.
+    package let repairsAt: Int
 
     package static let minutesPerDay = 1440
 
@@ -149,7 +151,11 @@ package struct YearPlan: Sendable, Equatable {
             let roles = KilledRole.allCases
             return Kill(minute: Int.random(in: 0..<max(1, end), using: &random), role: roles[index % roles.count])
         }.sorted { $0.minute < $1.minute }
+        repairsAt = end / 3 * 2
     }
+
+    /// How many users are erased: one of 25, and at least one.
+    package var erasures: Int { max(1, terms.customers / 25) }
 
     /// All actions, in their order, each with the place of its customer.
     package var timeline: [(customer: Int, action: Action)] {
@@ -203,7 +209,11 @@ private struct Story {
         let members = chance(15) ? 1 + below(3) : 0
         // The first purchase comes within the first third of the time.
         let begin = below(max(1, end / 3))
-        if chance(10) {
+        if chance(4) {
+            // Right after the first purchase, before the app has posted it.
+            deletedAt = begin
+            add(begin + 1, .deleteApp)
+        } else if chance(10) {
             deletedAt = begin + below(max(1, end / 2))
             add(deletedAt, .deleteApp)
         }

@@ -9,6 +9,10 @@ package struct YearReport: Sendable {
         package let customer: Int?
         package let transactionID: String
         package let what: String
+
+        fileprivate var text: String {
+            "\(customer.map { "customer \($0)" } ?? "no customer"), transaction \(transactionID): \(what)"
+        }
     }
 
     /// The kinds of entries that Apple's books have and nobody told.
@@ -22,12 +26,19 @@ package struct YearReport: Sendable {
     package var differences: [Difference] = []
     /// All other failures: broken invariants, a step that did not come to rest, a strange answer.
     package var troubles: [String] = []
-    /// How often nobody told an entry, by its kind and by the nets that could have told it: they were off or lost it.
+    /// How often nobody told an entry, by its kind and by the nets that could have told it: they were off or lost
+    /// it.
     package var untold: [Untold: [Set<Net>: Int]] = [:]
     package var compared = 0
     package var granted = 0
-    /// Told purchases whose owner nobody can know: held for a person.
-    package var unclaimed = 0
+    /// Told purchases whose owner nobody can know, each with its customer: held for a person.
+    package var unclaimed: [Difference] = []
+    /// Purchases of erased users, which have no owner to compare with.
+    package var erased = 0
+    /// The events that were compared.
+    package var events = 0
+    /// Notifications that failed at Apple and that the notification history had to tell.
+    package var failures = 0
     package var subscriptions = 0
     package var users = 0
     package var seconds = 0.0
@@ -48,8 +59,9 @@ package struct YearReport: Sendable {
         var lines = [
             "\(isPassed ? "ok  " : "FAIL") \(head); \(seconds) s",
             """
-                \(compared) transactions compared: \(granted) granted, \(unclaimed) without a known owner; \
-            \(subscriptions) subscriptions, entitlements of \(users) users
+                \(compared) transactions compared: \(granted) granted, \(unclaimed.count) without a known owner, \
+            \(erased) of erased users left out; \(subscriptions) subscriptions, entitlements of \(users) users, \
+            \(events) events, \(failures) notifications that failed at Apple
             """,
         ]
         for kind in Untold.allCases {
@@ -61,11 +73,9 @@ package struct YearReport: Sendable {
                         : "    nobody told \(count) × \(kind.rawValue), which these nets can tell: \(names)")
             }
         }
+        for purchase in unclaimed { lines.append("    without a known owner: \(purchase.text)") }
         lines += troubles.map { "  ! \($0)" }
-        for difference in differences.prefix(Self.differencesMax) {
-            let customer = difference.customer.map { "customer \($0)" } ?? "no customer"
-            lines.append("  ! \(customer), transaction \(difference.transactionID): \(difference.what)")
-        }
+        for difference in differences.prefix(Self.differencesMax) { lines.append("  ! \(difference.text)") }
         if differences.count > Self.differencesMax {
             lines.append("  ! and \(differences.count - Self.differencesMax) more")
         }

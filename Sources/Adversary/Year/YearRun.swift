@@ -91,6 +91,7 @@ package struct YearRun: Sendable {
         private var market: YearMarket
         private var isOut = false
         private var killed = 0
+        private var reopened = 0
         private var restless: [String] = []
         private var surprises: [String] = []
 
@@ -124,6 +125,7 @@ package struct YearRun: Sendable {
                     next += 1
                 }
                 try await hear(until: minute)
+                if (minute - step..<minute).contains(plan.repairsAt) { try await repair() }
                 let day = minute / YearPlan.minutesPerDay
                 if day / YearRun.tellEveryDays != (minute - step) / YearPlan.minutesPerDay / YearRun.tellEveryDays {
                     tell("day \(day) of \(setup.terms.days): \(world.store.ledger.count) transactions")
@@ -133,6 +135,7 @@ package struct YearRun: Sendable {
             var report = try await audit(served)
             report.head = head
             report.troubles += restless.map { "not at rest: \($0)" } + surprises
+            report.troubles += try await checks()
             report.troubles += try await clockTroubles()
             report.troubles += try await invariants()
             if setup.falsifies {
@@ -146,13 +149,17 @@ package struct YearRun: Sendable {
             try await YearAudit(books: market.books, world: world, on: served.subtracting(setup.without)).report()
         }
 
-        /// Gives one grant to another user, and changes the goods of another one.
+        /// Gives one grant to another user, and changes the goods of another one: of grants that are compared.
         private func falsify() async throws {
+            // A few hundred, because they stand in an argument of a command.
+            let ids = world.store.ledger.filter { !market.books.isErased($0.account) }.prefix(500)
+                .map { "'\($0.transactionId)'" }
+            let compared = "from grants where transaction_id in (\(ids.joined(separator: ", ")))"
             try await world.script(
                 """
-                update grants set user_id = 'thief' where transaction_id = (select min(transaction_id) from grants);
+                update grants set user_id = 'thief' where transaction_id = (select min(transaction_id) \(compared));
                 update grants set goods = '[{"item": "coins", "amount": 1}]'
-                where transaction_id = (select max(transaction_id) from grants)
+                where transaction_id = (select max(transaction_id) \(compared))
                 """)
         }
 
@@ -162,7 +169,7 @@ package struct YearRun: Sendable {
                 \(setup.terms.customers) customers, \(setup.terms.days) days, seed \(setup.terms.seed)\
                 \(off.isEmpty ? "" : ", without \(off)"): \(market.done) actions, \(market.refusals) refused by the \
                 store, \(world.store.ledger.count) transactions, \(world.store.notifications.count) notifications, \
-                \(killed) kills
+                \(killed) kills, \(market.books.erased.count) users erased, \(reopened) rejected receipts reopened
                 """
         }
 
@@ -192,11 +199,18 @@ package struct YearRun: Sendable {
             app.notificationURL = "http://127.0.0.1:\(ingest.clients.port)/v1/apple/notifications"
             app.gracePeriod = .sixteenDays
             try world.store.register(app)
-            let isHeard = !setup.without.contains(.notification)
-            var lost = NotificationFaultRequest(.lose)
-            lost.percent = isHeard ? Double(setup.terms.lossPercent) : nil
-            lost.seed = Int64(setup.terms.seed & 0xFFFF_FFFF)
-            if !isHeard || setup.terms.lossPercent > 0 { try world.store.fault(lost) }
+            let lost = setup.without.contains(.notification) ? 100 : Double(setup.terms.lossPercent)
+            if lost > 0 {
+                // Of those that do not arrive 60 % fail at Apple, as with a server that does not answer. Of the others
+                // Apple notes no attempt. The second fault is asked only where the first one did not fire.
+                var failed = NotificationFaultRequest(.fail)
+                failed.percent = lost * 0.6
+                failed.seed = Int64(setup.terms.seed & 0xFFFF_FFFF)
+                try world.store.fault(failed)
+                var unsent = NotificationFaultRequest(.lose)
+                unsent.percent = min(100, lost * 0.4 / (1 - lost * 0.006))
+                try world.store.fault(unsent)
+            }
             for (kind, percent) in [(NotificationFaultRequest.Kind.double, 8.0), (.reorder, 8), (.delay, 8)] {
                 var fault = NotificationFaultRequest(kind, delay: kind == .delay ? "PT20H" : nil)
                 fault.percent = percent
@@ -233,6 +247,22 @@ package struct YearRun: Sendable {
                 try await member.start()
                 killed += 1
             }
+        }
+
+        // MARK: What an operator does
+
+        /// Erases some users, and lets everything that was rejected be judged again.
+        private mutating func repair() async throws {
+            for number in plan.customers.indices where market.books.erased.count < plan.erasures {
+                let user = "u\(number)"
+                guard try await world.count("select count(*) from grants where user_id = '\(user)'") > 0 else {
+                    continue
+                }
+                try await world.command(["users", "erase", user, "--app", PurchaseGenerator.app, "--yes"])
+                market.note(erased: number)
+            }
+            reopened = try await world.count("select count(*) from receipts where state = 'rejected'")
+            try await world.command(["support", "rejudge", "--app", PurchaseGenerator.app])
         }
 
         // MARK: Posting
@@ -389,9 +419,28 @@ package struct YearRun: Sendable {
             let database = world.patientDatabase()
             let violations = try await Invariant.check(database, span: .all, scale: setup.scale)
             await database.close()
-            return violations.map {
-                "\($0.id) \($0.invariant): \($0.count), such as \($0.examples.prefix(2).joined(separator: ", "))"
+            return violations.map(\.text)
+        }
+
+        /// What `makegood check --full` and `makegood check --seals` ask beside the invariants: whether what was told
+        /// of each chain is what its facts say, and whether the sealed rows are as they were sealed.
+        private func checks() async throws -> [String] {
+            let database = world.patientDatabase()
+            var troubles = [try await FollowUpCheck.run(database, span: .all).violation?.text].compactMap(\.self)
+            let blocks = try await database.run(Statements.sealHeads, 1).first?.number ?? 0
+            if blocks == 0 { troubles.append("no rows were sealed") }
+            for number in stride(from: 1, through: blocks, by: 1) {
+                troubles += try await SealFinding.look(at: number, database).map {
+                    "seal \($0.block): \($0.what.rawValue) \($0.row ?? "")"
+                }
             }
+            await database.close()
+            return troubles
         }
     }
+}
+
+extension Invariant.Violation {
+    /// The violation in a line of a report.
+    var text: String { "\(id) \(invariant): \(count), such as \(examples.prefix(2).joined(separator: ", "))" }
 }
