@@ -12,25 +12,6 @@ struct YearCommand: AsyncParsableCommand {
         discussion: """
             Starts private PostgreSQL and RabbitMQ, a simulated App Store, an ingest, 2 workers and a scheduler of the \
             program, all on one clock that steps ahead. The customers buy, subscribe, get refunds and lose them again, \
-<<<<<<< HEAD
-            fail to pay, change products, share, switch users and delete the app. \
-            Of the posts and of the notifications 30 % are lost; others come late, twice or in another order. Ingest \
-            is down for three days, and processes are killed.
-            At the end every grant, owner, revocation, subscription, entitlement and event must be as the App Store's \
-            books say, to the unit, and all invariants must hold. Entries that nobody told are counted, by \
-            the nets that can tell them. Exit 0 only if nothing differs. The seed repeats the customers' year, and not \
-            the races between processes.
-            With --without a net is off. The other nets must find their own entries all the same.
-||||||| a981e098
-            fail to pay, change products, share, switch users and delete the app. \
-            Of the posts and of the notifications 30 % are lost; others come late, twice or in another order. Ingest \
-            is down for three days, and processes are killed.
-            At the end every grant, owner, revocation, subscription, entitlement and event must be as the App Store's \
-            books say, to the unit, and all invariants must hold. What nobody told is counted, by the nets that can \
-            tell it. Exit 0 only if nothing differs. The seed repeats the customers' year, and not the races between \
-            processes.
-            With --without a net is off. What the others must find, they must find all the same.
-=======
             fail to pay, change products, share, switch users and delete the app, some right after the first purchase. \
             Of the posts 30 % are lost, and of the notifications 18 % fail at Apple and 12 % are never tried; others \
             come late, twice or in another order. Ingest is down for three days, and processes are killed. Some users \
@@ -47,7 +28,6 @@ struct YearCommand: AsyncParsableCommand {
             one, and is listed. Exit 0 only if nothing differs. The seed repeats the customers' year, and not the \
             races between processes.
             With --without a net is off. What the others must find, they must find all the same.
->>>>>>> m11/main
             """)
 
     @Option(help: ArgumentHelp("How many customers.", valueName: "number"))
