@@ -1,4 +1,6 @@
+import Encoding
 import Foundation
+import Logging
 import Postgres
 import Purchases
 import Testing
