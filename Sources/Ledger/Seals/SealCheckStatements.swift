@@ -100,7 +100,8 @@ extension Statements {
           when 'deleted' then name !~ '^outcome [0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12} ' or not exists (
             select from outcomes where receipt_id = substr(d.name, 9, 36)::uuid
               and transaction_id = substr(d.name, 46)
-              and xid >= (select end_xid from block where block.number = d.number))
+              and xid >= (select end_xid from block where block.number = d.number)
+              and xid < \(sealNumbersEnd))
           when 'inserted' then xid < (select end_xid from seals order by number desc limit 1) and not exists (
             select from seals s
             where s.end_xid > d.xid and s.first_xid <= d.xid and s.number <> d.number and d.name = any(s.names))
@@ -144,6 +145,7 @@ extension SealFinding {
         at numbers: ClosedRange<Int>, _ database: Database
     ) async throws(PostgresError) -> [SealFinding] {
         try await database.run(Statements.checkSeals, numbers) + database.run(Statements.checkSealedRows, numbers)
+            + database.run(Statements.checkSealNumbers, numbers.upperBound)
     }
 
     /// Compares heads that left the database with the stored ones: the first that differs is rewritten, or missing.

@@ -57,8 +57,11 @@ package struct SealPlan: Sendable {
     /// The database's clock.
     package let readAt: Date
 
-    /// The number of transactions that the next plan looks at: of a backlog what about two blocks hold. Nil: all.
-    package var nextTransactions: Int? { isMore && rows > 0 ? max(256, 2 * (endXID - firstXID)) : nil }
+    /// The number of transactions that the next plan looks at: of a backlog what about two blocks hold, and where no row
+    /// was found twice as many as before. Nil: all.
+    package var nextTransactions: Int? { isMore ? max(Self.transactionsMin, 2 * (endXID - firstXID)) : nil }
+
+    package static let transactionsMin = 256
 
     package var head: SealHead? { number > 1 ? SealHead(number: number - 1, hash: previousHash) : nil }
 }

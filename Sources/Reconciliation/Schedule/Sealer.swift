@@ -58,6 +58,7 @@ package struct Sealer: Service {
                 try await sealAll(&memory)
             } catch {
                 logger.warning("rows could not be sealed", metadata: LogKeys.error(error))
+                memory.lookAtFewer()
             }
             try? await Task.sleep(for: interval)
         }
@@ -72,6 +73,11 @@ package struct Sealer: Service {
         var logged: SealHead?
         /// The number of transactions that the next plan looks at; nil: all.
         var transactions: Int?
+
+        /// The backlog may be too large to be read in the time of a statement.
+        mutating func lookAtFewer() {
+            transactions = max(SealPlan.transactionsMin, (transactions ?? 1 << 20) / 4)
+        }
     }
 
     /// Seals all rows that no running transaction can add to. Returns the number of rows.
