@@ -47,14 +47,15 @@ create index notification_windows_of_app on notification_windows (app_id, enviro
 comment on table notification_windows is
     'A row: a span of Apple''s notification history that is yet to be read, or that holds entries which do not verify. Usually empty.';
 
--- Ends a window that was read to its end. The reader of the last claim may. The lock lets the later of two windows that
--- end at once see that the other has gone.
-create function end_notification_window(ended bigint, claim bigint) returns void language plpgsql security definer as $$
+-- Ends a window that was read to its end, or that Apple has forgotten. The reader of the last claim may. The lock lets
+-- the later of two windows that end at once see that the other has gone.
+create function end_notification_window(ended bigint, claim bigint, was_read boolean) returns void
+language plpgsql security definer as $$
 declare
     gone record;
 begin
     delete from notification_windows where id = ended and reader = claim returning app_id, environment, bundle_id into gone;
-    if not found then return; end if;
+    if not found or not was_read then return; end if;
     perform from notification_sweeps
         where app_id = gone.app_id and environment = gone.environment and bundle_id = gone.bundle_id for no key update;
     update notification_sweeps set completed_at = now()
@@ -67,8 +68,8 @@ end $$;
 -- As at the end of 0001_receipts.sql.
 do $$
 begin
-    execute format('alter function end_notification_window(bigint, bigint) set search_path = %I, pg_temp', current_schema());
-    revoke execute on function end_notification_window(bigint, bigint) from public;
+    execute format('alter function end_notification_window(bigint, bigint, boolean) set search_path = %I, pg_temp', current_schema());
+    revoke execute on function end_notification_window(bigint, bigint, boolean) from public;
 end $$;
 
 -- Only what Apple sent says that notifications arrive: by itself, or once more after this server had asked for it.

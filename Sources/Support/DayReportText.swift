@@ -35,7 +35,7 @@ extension DayReport {
     private var sealLines: [String] {
         seals.map { seals in
             [
-                "head: block \(seals.block) of \(seals.sealedAt), \(seals.head)",
+                "\(SealHead.line(seals.block, seals.head)), of \(seals.sealedAt)",
                 "of the day: \(seals.blocks) blocks, \(seals.corrections) corrections",
             ]
         } ?? []

@@ -161,6 +161,22 @@ package struct Repairs: Sendable {
         try await !database.run(Statements.handleReport, (id: id, actor: actor)).isEmpty
     }
 
+    /// The open differences between Apple's books and ours, the oldest first.
+    ///
+    /// - Parameter appID: nil: of all apps.
+    package func openDifferences(_ appID: String?) async throws(PostgresError) -> [Statements.ListedDifference] {
+        try await database.run(Statements.listDifferences, appID)
+    }
+
+    /// Closes a difference that a person has explained. Returns where it stands now; nil if there is no such difference.
+    package func closeDifference(
+        _ category: Difference.Category, _ subject: String, note: String
+    ) async throws(PostgresError) -> Statements.DifferenceStanding? {
+        try await database.run(
+            Statements.closeDifference, .init(category, subject, note: note, actor: actor)
+        ).first
+    }
+
     private func repeated(_ batch: () async throws(PostgresError) -> Int) async throws(PostgresError) -> Int {
         var total = 0
         while true {

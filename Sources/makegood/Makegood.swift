@@ -19,7 +19,7 @@ struct Makegood: AsyncParsableCommand {
             ExplainCommand.self, ReasonsCommand.self, AppleCommand.self,
             SupportCommand.self, NotificationsCommand.self, SweepCommand.self, UsersCommand.self, CatalogCommand.self,
             ImportCommand.self,
-            ShadowCommand.self, ReconcileCommand.self, ReportCommand.self,
+            ShadowCommand.self, ReconcileCommand.self, ReportCommand.self, DifferencesCommand.self,
             SimulateCommand.self, InspectCommand.self,
             BenchCommand.self,
             LoadCommand.self,

@@ -20,7 +20,8 @@ struct SealCheck: Sendable {
             let file = InputFile(path: path)
             let found = SealHead.heads(in: String(decoding: try file.read(bytesMax: Self.headsBytesMax), as: UTF8.self))
             guard !found.isEmpty else {
-                throw ValidationError("\(file.name) has no line with `seal.head NUMBER HASH`")
+                throw ValidationError(
+                    "\(file.name) has no head: neither `seal.head NUMBER HASH` nor the seals of a daily report")
             }
             return found
         }
@@ -35,13 +36,18 @@ struct SealCheck: Sendable {
         let head = try await database.run(Statements.sealHeads, 1).first
         let extent = try await database.run(Statements.sealExtent).first
         var findings: [SealFinding] = []
+        var decidedAgain: [Report.Decision] = []
         for number in stride(from: 1, through: head?.number ?? 0, by: 1) {
             findings += try await SealFinding.look(at: number, database)
+            decidedAgain += try await database.run(Statements.decidedAgain, number).map {
+                .init(block: number, row: $0)
+            }
         }
         let compared = try await SealFinding.compare(known, database)
         return Report(
             blocks: extent?.blocks ?? 0, rows: extent?.rows ?? 0, corrections: extent?.corrections ?? 0,
-            head: head?.line, headsCompared: Set(known.map(\.line)).count, headsAgreeUpTo: compared.agreeing,
+            decidedAgain: decidedAgain, head: head?.line, headsCompared: Set(known.map(\.line)).count,
+            headsAgreeUpTo: compared.agreeing,
             findings: (findings + compared.findings).map {
                 Report.Finding(block: $0.block, what: $0.what.rawValue, row: $0.row)
             })
@@ -58,6 +64,7 @@ struct SealCheck: Sendable {
             print("\(report.headsCompared) heads compared, all up to block \(report.headsAgreeUpTo) agree")
         }
         print("\(report.corrections) rows were corrected by an erasure")
+        print("\(report.decidedAgain.count) outcomes were decided again after they were sealed (--json names them)")
         if let head = report.head { print(head) }
     }
 
@@ -83,9 +90,16 @@ struct SealCheck: Sendable {
             let row: String?
         }
 
+        /// An outcome that was decided again after the block was sealed.
+        struct Decision: Encodable {
+            let block: Int
+            let row: String
+        }
+
         let blocks: Int
         let rows: Int
         let corrections: Int
+        let decidedAgain: [Decision]
         let head: String?
         let headsCompared: Int
         let headsAgreeUpTo: Int

@@ -78,5 +78,40 @@ import Testing
         #expect((other.json["received"] as? [Any])?.isEmpty == true, "\(other.output)")
         let now = try await report("--day", today)
         #expect(now.output.contains("; the day is not over\n"))
+        try await checkDifferences(url, run)
+    }
+
+    /// `makegood differences`, on the same database.
+    private func checkDifferences(_ url: String, _ run: (String) async throws -> Void) async throws {
+        func differences(_ words: String...) async throws -> BuiltProgram.Outcome {
+            try await BuiltProgram(
+                arguments: ["differences"] + words, environment: ["MAKEGOOD_POSTGRES_URL": url, "USER": "ann"]
+            ).run()
+        }
+        let none = try await differences()
+        #expect(none.status == 0 && none.output == "no difference is open\n", "\(none.output) \(none.complaint)")
+        try await run(
+            """
+            insert into differences (category, subject, app_id, environment, net, details)
+            values ('goods_differ', 't1', 'game', 'Production', 'customer', '{"apple": 2}'),
+              ('grant_unlisted', 't2', 'chess', 'Production', 'customer', '{}')
+            """)
+        let listed = try await differences("--app", "game")
+        #expect(listed.output.contains(#"goods_differ  t1  game  Production  customer  person  {"apple": 2}"#))
+        #expect(!listed.output.contains("grant_unlisted"), "\(listed.output)")
+        let closed = try await differences("close", "goods_differ", "t1", "--note", "a pack of two")
+        #expect(closed.status == 0 && closed.output == "closed\n", "\(closed.output) \(closed.complaint)")
+        let again = try await differences("close", "goods_differ", "t1", "--note", "again")
+        #expect(again.status == 0 && again.output.hasPrefix("closed already, by "), "\(again.output)")
+        let unknown = try await differences("close", "goods_differ", "t2", "--note", "why")
+        #expect(unknown.status == 1 && unknown.complaint.contains("there is no difference goods_differ of t2"))
+        for words in [
+            ["goods", "t1", "--note", "why"], ["goods_differ", "t1", "--note", " "], ["goods_differ", "t1"],
+        ] {
+            let senseless = try await BuiltProgram(
+                arguments: ["differences", "close"] + words, environment: ["MAKEGOOD_POSTGRES_URL": url]
+            ).run()
+            #expect(senseless.status == 64, "\(words): \(senseless.output) \(senseless.complaint)")
+        }
     }
 }

@@ -300,11 +300,12 @@ import Testing
         }
     }
 
-    @Test("a receipt is parked after eight tries and a day, not before, and judged again ever more rarely")
+    @Test("a receipt is parked after eight tries and a day, not before nor by wakes, and judged again ever more rarely")
     func parking() {
         let parking = Parking()
-        for (attempt, age, isParked) in [
-            (7, 86_401.0, true), (6, 86_401, false), (7, 86_400, false), (20, 90_000, true),
+        for (attempt, wakes, age, isParked) in [
+            (7, 0, 86_401.0, true), (6, 0, 86_401, false), (7, 0, 86_400, false), (20, 0, 90_000, true),
+            (8, 8, 90_000, false), (14, 8, 90_000, false), (15, 8, 90_000, true),
         ] {
             let verdict = Verdict(
                 receiptID: Self.receipt, attempt: attempt, appID: "game",
@@ -314,8 +315,10 @@ import Testing
             let outcome = row.outcome(
                 row.asked, behind: Gate(), isWon: false, standing: Standing(), fate: nil, now: Self.now,
                 disputedFor: 86_400)
+            var record = ReceiptSummary.Record()
+            record.wakes = wakes
             let summary = ReceiptSummary(
-                [(row: row, decision: row.asked, outcome: outcome)], record: .init(), age: .seconds(age),
+                [(row: row, decision: row.asked, outcome: outcome)], record: record, age: .seconds(age),
                 parking: parking)
             #expect(summary.isTry && summary.state == (isParked ? .parked : .received))
             #expect(summary.dueIn == (isParked ? max(.seconds(age) - parking.after, parking.againMin) : .seconds(60)))

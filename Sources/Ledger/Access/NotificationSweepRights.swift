@@ -29,7 +29,7 @@ extension Rights {
                     .insert("app_id", "environment", "bundle_id", "purpose", "only_failures", "start_at", "end_at"),
                 ],
             ]),
-        function("end_notification_window(bigint, bigint)", [.worker: [.execute]]),
+        function("end_notification_window(bigint, bigint, boolean)", [.worker: [.execute]]),
         // The report of a day reads the audit by sample.
         table(
             "audit_days",

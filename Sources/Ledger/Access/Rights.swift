@@ -38,10 +38,10 @@ package struct Rights: Sendable {
                         "id", "app_id", "user_id", "order_id", "kind", "lane", "transaction_id",
                         "original_transaction_id", "is_vouched", "state", "reason", "attempt", "rescues",
                         "received_at", "judged_at", "due_at", "settled_at", "installation_id", "target",
-                        "declared", "claimed_at", "lines", "source", "customer_id", "shown_transaction_id"),
+                        "declared", "claimed_at", "lines", "source", "customer_id", "shown_transaction_id", "wakes"),
                     .update(
                         "lane", "state", "reason", "attempt", "rescues", "judged_at", "due_at", "settled_at",
-                        "variant_bundle_id"),
+                        "variant_bundle_id", "wakes"),
                 ],
                 .scheduler: [
                     .select(
@@ -54,7 +54,7 @@ package struct Rights: Sendable {
                         "id", "app_id", "user_id", "order_id", "kind", "lane", "transaction_id",
                         "original_transaction_id", "is_vouched", "state", "reason", "attempt", "rescues",
                         "received_at", "judged_at", "due_at", "settled_at", "declared", "target", "claimed_at",
-                        "lines", "variant_bundle_id", "shown_transaction_id", "shown_product_id", "source"),
+                        "lines", "variant_bundle_id", "shown_transaction_id", "shown_product_id", "source", "wakes"),
                     .update("state", "reason", "attempt", "rescues", "due_at", "settled_at"),
                 ],
             ]),

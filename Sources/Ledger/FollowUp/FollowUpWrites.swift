@@ -124,7 +124,7 @@ extension Statements {
     static let wakeReceipts = Statement<[UUID], WokenReceipt>(
         "followup.wake_receipts",
         """
-        update receipts set due_at = least(due_at, now()), attempt = attempt + 1
+        update receipts set due_at = least(due_at, now()), attempt = attempt + 1, wakes = wakes + 1
         where id = any($1::uuid[]) and settled_at is null
         returning id, attempt, lane
         """,

@@ -78,30 +78,34 @@ extension Statements {
     }
 
     /// Makes the windows that are due, and returns the purpose of each. Failures are asked for from a day before the
-    /// last question on; everything of two days is asked for each day; and everything since the last question where
-    /// nobody asked for two intervals, or where the database is not the server that it was: another system or timeline,
-    /// or one that was started since, from a backup perhaps. No windows are made while those of the same purpose wait
-    /// for their first walk, unless nobody asked.
+    /// last question on; everything of two days is asked for each day, and of the whole time since the last such
+    /// question where that is more; and everything since the last question where nobody asked for two intervals, or
+    /// where the database is not the server that it was: another system or timeline, or one that was started since,
+    /// from a backup perhaps. No windows are made while those of the same purpose wait for their first walk, unless
+    /// nobody asked. The daily question then stays due.
     package static let planNotificationWindows = Statement<WindowPlan, String>(
         "sweeps.plan_notifications",
         """
         with due as (
           select s.app_id, s.environment, s.bundle_id, s.asked_until, d.server, s.failures_due_at <= now() as is_hourly,
-            s.all_due_at <= now() as is_daily, now() - make_interval(secs => i.reach) + interval '1 hour' as oldest,
+            s.all_due_at <= now() and not w.reads_all as is_daily, w.reads_failures,
+            now() - make_interval(secs => i.reach) + interval '1 hour' as oldest,
+            -- The last question was 27 hours before at most. So at least half a day is asked for twice.
+            least(now() - interval '2 days', s.all_due_at - interval '39 hours') as all_since,
             s.asked_until is not null and s.failures_due_at < now() - make_interval(secs => $5) as is_outage,
-            s.asked_until is not null and s.server is distinct from d.server as is_other,
-            exists (select from notification_windows w
-              where w.app_id = s.app_id and w.environment = s.environment and w.bundle_id = s.bundle_id
-                and w.walked_at is null and w.purpose in ('hourly', 'outage')) as reads_failures,
-            exists (select from notification_windows w
-              where w.app_id = s.app_id and w.environment = s.environment and w.bundle_id = s.bundle_id
-                and w.walked_at is null and w.purpose = 'daily') as reads_all
+            s.asked_until is not null and s.server is distinct from d.server as is_other
           from \(builds)
           join notification_sweeps s on s.app_id = i.app and s.environment = i.environment and s.bundle_id = i.bundle
           cross join (select concat_ws('/', system_identifier, left(pg_walfile_name(pg_current_wal_lsn()), 8),
               extract(epoch from pg_postmaster_start_time())) as server
             from pg_control_system()) d
-          where least(s.failures_due_at, s.all_due_at) <= now()
+          cross join lateral (
+            select coalesce(bool_or(purpose in ('hourly', 'outage')), false) as reads_failures,
+              coalesce(bool_or(purpose = 'daily'), false) as reads_all
+            from notification_windows
+            where app_id = s.app_id and environment = s.environment and bundle_id = s.bundle_id
+              and walked_at is null) w
+          where least(s.failures_due_at, s.all_due_at) <= now() and (s.failures_due_at <= now() or not w.reads_all)
           for no key update of s skip locked),
         spans as (
           select d.*, case when is_outage or is_other then 'outage' else 'hourly' end as purpose,
@@ -110,8 +114,7 @@ extension Statements {
             case when asked_until is null then interval '30 days' else interval '1 day' end as step
           from due d where is_hourly and (is_outage or not reads_failures)
           union all
-          select d.*, 'daily', false, greatest(oldest, now() - interval '2 days'), interval '1 day'
-          from due d where is_daily and not reads_all),
+          select d.*, 'daily', false, greatest(oldest, all_since), interval '1 day' from due d where is_daily),
         moved as (
           update notification_sweeps s set
             failures_due_at = case when d.is_hourly then now() + make_interval(secs => $5 * (1 + random() / 10))
@@ -207,10 +210,10 @@ extension Statements {
         },
         read: { row throws(PostgresError) in try row.int(0) })
 
-    /// Ends a window that was read to its end.
+    /// Ends a window that was read to its end, or that Apple has forgotten.
     package static let endNotificationWindow = Statement<ClaimedWindow, Void>(
-        "sweeps.end_notifications", "select end_notification_window($1, $2)",
-        bind: { [.int($0.id), .int($0.reader)] }, read: { _ in })
+        "sweeps.end_notifications", "select end_notification_window($1, $2, $3)",
+        bind: { [.int($0.id), .int($0.reader), .bool(!$0.isForgotten)] }, read: { _ in })
 
     static let countFoundNotifications = Statement<(window: ClaimedWindow, found: Int), Void>(
         "sweeps.count_notifications",

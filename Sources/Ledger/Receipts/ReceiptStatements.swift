@@ -31,6 +31,8 @@ package struct StoredReceipt: Sendable, Equatable {
     package let state: ReceiptState
     package let reason: String?
     package let attempt: Int
+    /// How often news about the owner of a purchase made the receipt due. Each wake begins a new attempt, and is no try.
+    package var wakes = 0
     /// Tries without a verdict since the last verdict: by the scheduler, or by a message that came again after a worker
     /// died with it or gave it back.
     package let rescues: Int
@@ -51,6 +53,9 @@ package struct StoredReceipt: Sendable, Equatable {
     /// newest line. If the newest post means no purchase, lines of purchases that are held because of such lines are
     /// left out: the newest post frees these purchases.
     package var otherLines: [ReceiptLine] = []
+
+    /// The tries so far.
+    package var tries: Int { attempt - wakes }
 
     /// The lines by the id of the purchase that they are about.
     package func linesOfOthers(among transactions: [Transaction]) -> [String: ReceiptLine] {
@@ -217,10 +222,11 @@ extension Statements {
               order by transaction_id, said_at desc) l
             where r.transaction_id is not null or not exists (select from outcomes o where o.receipt_id = r.id and o.transaction_id = l.transaction_id
               and o.state = 'held' and o.reason in ('foreign_order', 'foreign_record', 'token_disputed'))) end,
-          r.source
+          r.source, r.wakes
         from unnest($1::uuid[]) as i(id)
         cross join lateral (select id, app_id, user_id, order_id, kind, transaction_id, original_transaction_id, is_vouched,
-          lane, state, reason, attempt, rescues, received_at, claimed_at, installation_id, target, declared, lines, source
+          lane, state, reason, attempt, rescues, received_at, claimed_at, installation_id, target, declared, lines, source,
+          wakes
           from receipts where id = i.id offset 0) r
         left join lateral (select body from payloads where receipt_id = r.id
           and received_on = (r.received_at at time zone 'UTC')::date offset 0) p on true
@@ -240,7 +246,7 @@ extension Statements {
                 appHasOrders: try row.optionalBool(21) ?? false,
                 isVouched: try row.bool(7), source: try row.word(25), lane: try row.lane(8),
                 state: try row.state(9), reason: try row.optionalText(10), attempt: try row.int(11),
-                rescues: try row.int(15),
+                wakes: try row.int(26), rescues: try row.int(15),
                 receivedAt: try row.date(12), claimedAt: try row.date(22), readAt: try row.date(13),
                 isTakenOver: try row.optionalBool(14) ?? false, hasPayload: kind == .identifier || body != nil,
                 isOnTrust: try row.optionalBool(16) ?? false, lines: try row.int(23),

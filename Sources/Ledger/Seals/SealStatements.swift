@@ -13,15 +13,26 @@ package struct SealHead: Sendable, Equatable {
         self.hash = hash
     }
 
-    /// `seal.head NUMBER HASH`, the hash in lower-case hexadecimal: how logs and reports name a head.
-    package var line: String { "seal.head \(number) \(hash.hexadecimal)" }
+    /// How logs and reports name a head.
+    package var line: String { Self.line(number, hash.hexadecimal) }
 
-    /// The heads in a text of any form, such as a log in JSON: everything that reads like ``line``, and what
-    /// `makegood report --json` says of the seals.
+    /// `seal.head NUMBER HASH`, the hash in lower-case hexadecimal.
+    package static func line(_ number: Int, _ hash: String) -> String { "seal.head \(number) \(hash)" }
+
+    /// The heads in a text of any form: everything that reads like ``line``, such as in a log in JSON, and each JSON
+    /// object with a `block` and a `head`, such as the seals of a daily report, in whatever order its keys are and
+    /// however its quotation marks are escaped.
     package static func heads(in text: String) -> [SealHead] {
         let inLines = text.matches(of: /seal\.head ([0-9]{1,18}) ([0-9a-f]{64})/).map { ($0.1, $0.2) }
-        let inReports = text.matches(of: /"block"\s*:\s*([0-9]{1,18})[^{}]*?"head"\s*:\s*"([0-9a-f]{64})"/)
-            .map { ($0.1, $0.2) }
+        let isBrace: (Character) -> Bool = { $0 == "{" || $0 == "}" }
+        let inReports = text.matches(of: /[\\"]head[\\"]+\s*:\s*[\\"]+([0-9a-f]{64})/)
+            .compactMap { match -> (Substring, Substring)? in
+                guard let start = text[..<match.range.lowerBound].lastIndex(where: isBrace),
+                    let end = text[match.range.upperBound...].firstIndex(where: isBrace),
+                    let block = text[start..<end].firstMatch(of: /[\\"]block[\\"]+\s*:\s*([0-9]{1,18})/)
+                else { return nil }
+                return (block.1, match.1)
+            }
         return (inLines + inReports).compactMap { number, hash in
             guard let number = Int(number) else { return nil }
             let digits = hash.compactMap(\.hexDigitValue).map(UInt8.init)
@@ -46,8 +57,11 @@ package struct SealPlan: Sendable {
     /// The database's clock.
     package let readAt: Date
 
-    /// The number of transactions that the next plan looks at: of a backlog what about two blocks hold. Nil: all.
-    package var nextTransactions: Int? { isMore && rows > 0 ? max(256, 2 * (endXID - firstXID)) : nil }
+    /// The number of transactions that the next plan looks at: of a backlog what about two blocks hold, and where no row
+    /// was found twice as many as before. Nil: all.
+    package var nextTransactions: Int? { isMore ? max(Self.transactionsMin, 2 * (endXID - firstXID)) : nil }
+
+    package static let transactionsMin = 256
 
     package var head: SealHead? { number > 1 ? SealHead(number: number - 1, hash: previousHash) : nil }
 }

@@ -237,9 +237,10 @@ struct SettleTransaction {
         let places = Dictionary(grouping: purchases.indices) { purchases[$0].row.verdict.receiptID }
         let settled = batch.verdicts.compactMap { verdict -> SettledReceipt? in
             guard let taken = receipts[verdict.receiptID], let indices = places[verdict.receiptID] else { return nil }
+            var record = records[verdict.receiptID] ?? .init()
+            record.wakes = taken.wakes
             let summary = ReceiptSummary(
-                indices.map { (purchases[$0].row, purchases[$0].decision, purchases[$0].outcome) },
-                record: records[verdict.receiptID] ?? .init(),
+                indices.map { (purchases[$0].row, purchases[$0].decision, purchases[$0].outcome) }, record: record,
                 age: .seconds(taken.now.timeIntervalSince(taken.claimedAt)), parking: batch.parking)
             return SettledReceipt(verdict: verdict, summary: summary)
         }

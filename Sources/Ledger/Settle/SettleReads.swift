@@ -12,6 +12,8 @@ extension Statements {
         let claimedAt: Date
         /// The database's clock.
         let now: Date
+        /// As ``StoredReceipt/wakes``.
+        let wakes: Int
     }
 
     /// Columns of a row that say whether its verdict still counts.
@@ -52,17 +54,18 @@ extension Statements {
         sql: { rows in
             """
             with \(outdated(rows))
-            select v.receipt, r.claimed_at, now()
+            select v.receipt, r.claimed_at, now(), r.wakes
             from (select distinct receipt, attempt, lines from \(rows.rows(as: "i", "receipt", "attempt", "lines"))) v
               cross join lateral (
-                select coalesce(claimed_at, received_at) as claimed_at from receipts
+                select coalesce(claimed_at, received_at) as claimed_at, wakes from receipts
                 where id = v.receipt and settled_at is null and attempt = v.attempt and lines = v.lines
                 for no key update skip locked) r
             where (v.receipt in (select receipt from outdated)) is not true
             """
         },
         read: { row throws(PostgresError) in
-            TakenReceipt(id: try row.uuid(0), claimedAt: try row.date(1), now: try row.date(2))
+            TakenReceipt(
+                id: try row.uuid(0), claimedAt: try row.date(1), now: try row.date(2), wakes: try row.int(3))
         })
 
     /// Stores Apple's facts of the batch's purchases, of each the newest, where none newer are stored. What a receipt

@@ -56,7 +56,8 @@ extension Statements {
     /// Compares drawn customers whose whole history was read since, and returns how many. A purchase or an end that the
     /// sweep had to tell is a difference, unless it is younger than the reading; so is a grant that Apple did not list.
     /// Apple signs each purchase anew when Apple lists it, so a purchase that Apple did not list has an older
-    /// signature.
+    /// signature, or none: facts of a legacy receipt,
+    /// or a grant without facts.
     package static let compareSample = Statement<Void, Int>(
         "audit.compare",
         """
@@ -69,21 +70,33 @@ extension Statements {
         bought as materialized (
           select r.app_id, r.environment, r.customer, r.whole_at, r.swept_at, t.*
           from ready r cross join lateral (
-            select transaction_id, original_transaction_id, product_id, purchased_at, revoked_at, signed_at
+            select transaction_id, original_transaction_id, product_id, purchased_at, expires_at, revoked_at, signed_at
             from transactions
             where customer_id = r.customer and app_id = r.app_id and environment = r.environment
             union
-            select transaction_id, original_transaction_id, product_id, purchased_at, revoked_at, signed_at
+            select transaction_id, original_transaction_id, product_id, purchased_at, expires_at, revoked_at, signed_at
             from transactions
-            where original_transaction_id = r.customer and app_id = r.app_id and environment = r.environment) t),
+            where original_transaction_id = r.customer and app_id = r.app_id and environment = r.environment
+            union
+            select g.transaction_id, coalesce(f.original_transaction_id, g.transaction_id),
+              coalesce(f.product_id, g.product_id), f.purchased_at, f.expires_at, f.revoked_at, f.signed_at
+            from (
+              select transaction_id from grants where customer_id = r.customer or transaction_id = r.customer
+              union
+              select transaction_id from ownerships
+              where app_id = r.app_id and environment = r.environment and original_transaction_id = r.customer) n
+            join grants g on g.transaction_id = n.transaction_id and g.app_id = r.app_id
+              and g.environment = r.environment
+            left join transactions f on f.transaction_id = g.transaction_id) t),
         unlisted as (
           insert into differences as d (category, subject, app_id, environment, net)
-          select 'grant_unlisted', b.transaction_id, b.app_id, b.environment, 'customer'
+          select distinct 'grant_unlisted', b.transaction_id, b.app_id, b.environment, 'customer'
           from bought b join grants g on g.transaction_id = b.transaction_id
-          where b.signed_at < b.whole_at - interval '10 minutes' and not exists (
+          where coalesce(b.signed_at, g.granted_at) < b.whole_at - interval '10 minutes' and not exists (
             select from bought o
             where o.original_transaction_id = b.original_transaction_id and o.product_id = b.product_id
-              and o.purchased_at = b.purchased_at and o.signed_at >= b.whole_at - interval '10 minutes')
+              and (o.purchased_at = b.purchased_at or o.expires_at is null)
+              and o.signed_at >= b.whole_at - interval '10 minutes')
           order by 2
           on conflict (category, subject) do update set seen_at = now(),
             ended_at = case when d.ended_by is null then null else d.ended_at end

@@ -1,3 +1,4 @@
+package import Foundation
 package import Postgres
 package import Purchases
 
@@ -76,5 +77,94 @@ extension Statements {
         bind: { [.text($0.category), .text($0.subject)] },
         read: { row throws(PostgresError) in
             (DifferencePlace(category: try row.text(0), subject: try row.text(1)), try row.int(2))
+        })
+
+    package struct ListedDifference: Sendable, Equatable {
+        package let category: String
+        package let subject: String
+        package let appID: String
+        package let environment: String
+        /// The question whose answer shows the difference.
+        package let net: String
+        /// `receipt`, `follow-up` or `person`.
+        package let healsBy: String
+        /// One JSON object.
+        package let details: String
+        package let foundAt: Date
+        package let seenAt: Date
+    }
+
+    package static let listedDifferencesMax = 500
+
+    /// The open differences of an app, or of all apps, the oldest first: at most ``listedDifferencesMax``.
+    package static let listDifferences = Statement<String?, ListedDifference>(
+        "differences.list",
+        """
+        select v.category, v.subject, v.app_id, v.environment, v.net, v.heals_by, d.details::text, v.found_at, v.seen_at
+        from v_differences v join differences d using (category, subject)
+        where d.ended_at is null and ($1::text is null or d.app_id = $1)
+        order by v.found_at, v.category, v.subject limit \(listedDifferencesMax)
+        """,
+        bind: { [.text($0)] },
+        read: { row throws(PostgresError) in
+            ListedDifference(
+                category: try row.text(0), subject: try row.text(1), appID: try row.text(2),
+                environment: try row.text(3), net: try row.text(4), healsBy: try row.text(5),
+                details: try row.text(6), foundAt: try row.date(7), seenAt: try row.date(8))
+        })
+
+    package struct DifferenceClosing: Sendable {
+        package var category: Difference.Category
+        package var subject: String
+        /// What the person found out, for the audit.
+        package var note: String
+        /// The person.
+        package var actor: String
+
+        package init(_ category: Difference.Category, _ subject: String, note: String, actor: String) {
+            self.category = category
+            self.subject = subject
+            self.note = note
+            self.actor = actor
+        }
+    }
+
+    package struct DifferenceStanding: Sendable, Equatable {
+        package enum Word: String, Sendable {
+            /// This statement closed it.
+            case closed
+            /// A person had closed it before.
+            case wasClosed
+            /// A look had found it gone.
+            case healed
+        }
+
+        package let word: Word
+        /// Who closed it. Nil: nobody did, or another person does at this moment.
+        package let endedBy: String?
+    }
+
+    /// Closes a difference for a person, and audits that in the same statement. A look that finds the difference again
+    /// leaves the closing alone. A difference that has ended stays as it is. No row: there is no such difference.
+    package static let closeDifference = Statement<DifferenceClosing, DifferenceStanding>(
+        "differences.close",
+        """
+        with closed as (
+          update differences set ended_at = now(), ended_by = $4
+          where category = $1 and subject = $2 and ended_at is null
+          returning app_id),
+        audited as (
+          insert into audits (actor, action, details)
+          select $4, 'differences.close',
+            jsonb_build_object('app', app_id, 'category', $1::text, 'subject', $2::text, 'note', $3::text)
+          from closed)
+        select case when exists (select from closed) then 'closed'
+            when ended_at is not null and ended_by is null then 'healed' else 'wasClosed' end,
+          case when exists (select from closed) then $4 else ended_by end
+        from differences where category = $1 and subject = $2
+        """,
+        bind: { [.text($0.category.rawValue), .text($0.subject), .text($0.note), .text($0.actor)] },
+        read: { row throws(PostgresError) in
+            DifferenceStanding(word: try row.word(0), endedBy: try row.optionalText(1))
         })
 }

@@ -18,6 +18,8 @@ package struct ReceiptSummary: Sendable, Equatable {
         package var onTrust: Set<String> = []
         /// Outcomes by which earlier verdicts gave something, or found it given.
         package var given: [(state: PurchaseOutcome.State, reason: String?)] = []
+        /// How much of the row's attempt is wakes, which are no tries.
+        package var wakes = 0
 
         package init() {}
     }
@@ -71,8 +73,8 @@ package struct ReceiptSummary: Sendable, Equatable {
         case nil, .granted, .alreadyGranted, .rejected: break
         }
         // Tried often enough, for long enough: judged again, ever more rarely.
-        if isTry, let attempt = outcomes.first?.row.verdict.attempt, attempt + 1 >= Parking.attemptsMin,
-            age > parking.after
+        if isTry, let attempt = outcomes.first?.row.verdict.attempt,
+            attempt - record.wakes + 1 >= Parking.attemptsMin, age > parking.after
         {
             state = .parked
             dueIn = min(max(age - parking.after, parking.againMin), parking.againMax)

@@ -19,6 +19,9 @@ package struct Sealer: Service {
     package static let rowsMax = 4096
     /// The newest blocks that are checked in each interval, before the others have their turn.
     static let newest = 4
+    /// The blocks that one look at older blocks takes at most: of small blocks many, because each look costs some
+    /// milliseconds however small its blocks are.
+    static let widthMax = 32
     /// The time between two heads in the log.
     static let headInterval: TimeInterval = 300
 
@@ -55,6 +58,7 @@ package struct Sealer: Service {
                 try await sealAll(&memory)
             } catch {
                 logger.warning("rows could not be sealed", metadata: LogKeys.error(error))
+                memory.lookAtFewer()
             }
             try? await Task.sleep(for: interval)
         }
@@ -69,6 +73,11 @@ package struct Sealer: Service {
         var logged: SealHead?
         /// The number of transactions that the next plan looks at; nil: all.
         var transactions: Int?
+
+        /// The backlog may be too large to be read in the time of a statement.
+        mutating func lookAtFewer() {
+            transactions = max(SealPlan.transactionsMin, (transactions ?? 1 << 20) / 4)
+        }
     }
 
     /// Seals all rows that no running transaction can add to. Returns the number of rows.
@@ -144,6 +153,8 @@ package struct Sealer: Service {
         var next: Int?
         /// The blocks since the last look at the first one.
         var looked = 0
+        /// The blocks that the next look takes.
+        var width = 1
         /// The findings of each block with one, as the last look found them.
         var findings: [Int: Int] = [:]
     }
@@ -151,32 +162,44 @@ package struct Sealer: Service {
     /// Checks the newest blocks, and then others in turn until the time is over. Ends sooner after the last block.
     func check(_ turn: inout Turn, for time: Duration) async throws {
         let end = ContinuousClock.now + time
-        guard let head = try await ledger.run(Statements.sealHeads, 1).first else {
-            return gauge("makegood_seals_checked_timestamp_seconds").record(Date().timeIntervalSince1970)
+        let head = try await ledger.run(Statements.sealHeads, 1).first?.number ?? 0
+        let older = max(0, head - Self.newest)
+        var number = older + 1
+        while number <= head && !Task.isCancelled { number = try await check(number...head, &turn) + 1 }
+        if turn.next == nil, older > 0 { turn.next = Int.random(in: 1...older) }
+        while turn.looked < older {
+            let first = min(turn.next ?? 1, older)
+            let last = try await check(first...min(older, first + turn.width - 1), &turn)
+            turn.looked += last - first + 1
+            turn.next = last % older + 1
+            if turn.looked < older, ContinuousClock.now >= end || Task.isCancelled { return }
         }
-        let newest = max(1, head.number - Self.newest + 1)...head.number
-        for number in newest { try await check(number, &turn) }
-        if turn.next == nil { turn.next = Int.random(in: 1...head.number) }
-        repeat {
-            let number = min(turn.next ?? 1, head.number)
-            if !newest.contains(number) { try await check(number, &turn) }
-            turn.looked += 1
-            turn.next = number % head.number + 1
-            if turn.looked >= head.number {
-                turn.looked = 0
-                gauge("makegood_seals_checked_timestamp_seconds").record(Date().timeIntervalSince1970)
-                break
-            }
-        } while ContinuousClock.now < end && !Task.isCancelled
+        turn.looked = 0
+        gauge("makegood_seals_checked_timestamp_seconds").record(Date().timeIntervalSince1970)
     }
 
-    private func check(_ number: Int, _ turn: inout Turn) async throws {
+    /// Checks the first of these blocks, and with it as many of the others as one look may take. Returns the last block
+    /// that was checked.
+    private func check(_ numbers: ClosedRange<Int>, _ turn: inout Turn) async throws -> Int {
         let start = ContinuousClock.now
-        let findings = try await SealFinding.look(at: number, ledger.database)
-        turn.findings[number] = findings.isEmpty ? nil : findings.count
+        let findings: [SealFinding]
+        let last: Int
+        do {
+            last = try await ledger.run(Statements.sealStretch, numbers).first ?? numbers.lowerBound
+            findings = try await SealFinding.look(at: numbers.lowerBound...last, ledger.database)
+        } catch {
+            turn.width = max(1, turn.width / 2)
+            throw error
+        }
+        let ofBlocks = Dictionary(grouping: findings, by: \.block)
+        for number in numbers.lowerBound...last { turn.findings[number] = ofBlocks[number]?.count }
         gauge("makegood_seal_findings").record(turn.findings.values.reduce(0, +))
         for finding in findings.prefix(Self.loggedFindingsMax) { report(finding) }
-        try? await Task.sleep(for: (ContinuousClock.now - start) * pause)
+        let taken = ContinuousClock.now - start
+        if taken < .milliseconds(50) { turn.width = min(turn.width * 2, Self.widthMax) }
+        if taken > .milliseconds(200) { turn.width = max(1, turn.width / 2) }
+        try? await Task.sleep(for: taken * pause)
+        return last
     }
 
     private static let loggedFindingsMax = 10

@@ -105,6 +105,8 @@ struct NotificationHistorySweep: Sendable {
     private func readPage(of window: ClaimedWindow) async -> Outcome {
         do {
             guard !window.isForgotten else {
+                sweeps.logger.error(
+                    "a span of notifications is given up, because Apple has forgotten it", metadata: names(window))
                 _ = try await ledger.run(Statements.endNotificationWindow, window)
                 return .moved
             }
@@ -138,16 +140,18 @@ struct NotificationHistorySweep: Sendable {
         _ page: NotificationPage, of window: ClaimedWindow, for app: AppServices, _ environment: StoreEnvironment
     ) async throws -> Outcome {
         var (notifications, passedOver) = ([UUID: NewNotification](), 0)
+        let isTriedOften = window.attempts + 1 >= Self.failuresMax
         for sent in page.notifications {
             switch try await entry(sent, for: app, environment) {
             case .notification(let notification): notifications[notification.id] = notification
             case .test: break
             case .unverified: passedOver += 1
-            // A responder gave no answer, which says nothing about the entry.
-            case .unknownYet: return try await fail(window)
+            // A responder gave no answer, which says nothing about the entry. The other entries do not wait for ever.
+            case .unknownYet:
+                guard isTriedOften else { return try await fail(window) }
+                passedOver += 1
             }
         }
-        let isTriedOften = window.attempts + 1 >= Self.failuresMax
         if passedOver > 0, passedOver == page.notifications.count, !isTriedOften { return try await fail(window) }
         if page.next != nil, window.pages >= Self.pagesMax {
             sweeps.logger.warning("a list of notifications at Apple has no end", metadata: names(window))

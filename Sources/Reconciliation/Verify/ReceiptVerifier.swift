@@ -301,7 +301,7 @@ package struct ReceiptVerifier: Sendable {
         // has no production yet, but a wrong key looks the same (P13).
         let isSaidByAll = calls.allSatisfy { $0.code.map(APIErrorCode.init(rawValue:))?.meaning == .notFound }
         return isSaidByAll && age > Self.notFoundFor * schedule.scale
-            && receipt.attempt + 1 >= Self.notFoundAttemptsMin
+            && receipt.tries + 1 >= Self.notFoundAttemptsMin
     }
 
     /// As ``lookUp(_:lane:for:in:)``, for an id of which nothing tells the bundle id that sold it: the app's own is

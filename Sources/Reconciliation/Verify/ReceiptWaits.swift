@@ -17,7 +17,7 @@ extension RetrySchedule {
     /// The wait after an attempt at Apple. A receipt that nobody posted waits in its row alone: the retry queues lead
     /// to the lane `apple`.
     func wait(after receipt: StoredReceipt) -> Wait {
-        let wait = wait(afterAttempts: receipt.attempt, random: Double.random(in: 0..<1))
+        let wait = wait(afterAttempts: receipt.tries, random: Double.random(in: 0..<1))
         guard receipt.lane == .unposted, case .retryQueue(let index) = wait else { return wait }
         return .row(delay(ofRetryQueue: index))
     }

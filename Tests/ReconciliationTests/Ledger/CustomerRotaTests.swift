@@ -5,6 +5,7 @@ import Testing
 
 @testable import Encoding
 @testable import Ledger
+@testable import Support
 
 /// Goal: each known customer of Apple's has one row, is asked when the row says so, and by one reader at a time
 /// (B1). Method: the statements of the rota on the real database, with two readers in turn.
@@ -266,10 +267,29 @@ import Testing
             try await hear(bought.signed(100) { $0.quantity = 2 })
             #expect(try await open() == ["goods_differ t1"])
             #expect(try await heal() == 0, "a person looks at it")
-            try await lab.run(
-                "update differences set ended_at = now(), ended_by = 'ann' where category = 'goods_differ'")
+            let repairs = Repairs(database: lab.database, actor: "ann")
+            func close(
+                _ category: Difference.Category, _ subject: String, _ actor: String = "ann"
+            ) async throws -> String? {
+                try await Repairs(database: lab.database, actor: actor).closeDifference(category, subject, note: "why")
+                    .map { "\($0.word) \($0.endedBy ?? "")" }
+            }
+            let listed = try await repairs.openDifferences(nil)
+            #expect(listed.map { "\($0.category) \($0.subject) \($0.healsBy)" } == ["goods_differ t1 person"])
+            #expect(try await repairs.openDifferences("chess") == [])
+            #expect(try await close(.goodsDiffer, "t2") == nil, "there is none")
+            #expect(try await close(.endUndone, "t1") == "healed ")
+            #expect(try await close(.goodsDiffer, "t1") == "closed ann")
+            #expect(try await close(.goodsDiffer, "t1", "bob") == "wasClosed ann")
+            #expect(
+                try await lab.texts(
+                    """
+                    select concat_ws(' ', actor, action, details ->> 'app', details ->> 'category',
+                      details ->> 'subject', details ->> 'note') from audits
+                    """) == ["ann differences.close game goods_differ t1 why"])
             try await hear(bought.signed(110) { $0.quantity = 2 })
             #expect(try await open() == [])
+            #expect(try await lab.texts("select ended_by from differences where category = 'goods_differ'") == ["ann"])
             let state = Difference(
                 .stateDiffers, "o1", appID: "game", environment: "Production", net: .subscription, details: #"{"a": 1}"#
             )

@@ -143,9 +143,14 @@ extension RightsTests {
                 transaction.queue(Statements.putOffBusy, [])
                 transaction.queue(Statements.putOffChain, ())
                 transaction.queue(Statements.reopenRefunded, [])
-                transaction.queue(Statements.wakeReceipts, [])
+                let woken = transaction.queue(Statements.wakeReceipts, [submission.receiptID])
+                let wokenAgain = transaction.queue(
+                    Statement<UUID, Bool>(
+                        "test.wake", "select wake_unposted($1, 'game')", bind: { [.uuid($0)] },
+                        read: { row throws(PostgresError) in try row.bool(0) }), submission.receiptID)
                 transaction.queue(Statements.forgetMarks, [])
                 try transaction.exchange()
+                #expect(woken.rows.count == 1 && wokenAgain.rows == [true])
             }
         }
         try await act(.support, lab) { database in

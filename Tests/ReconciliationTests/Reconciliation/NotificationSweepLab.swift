@@ -1,3 +1,4 @@
+import AppStore
 import AppStoreSimulator
 import Foundation
 import Purchases
@@ -24,11 +25,11 @@ struct NotificationSweepLab: Sendable {
     private var state = NotificationHistorySweep.State()
 
     /// A worker of its own, with breakers and proofs of its own.
-    init(_ lab: VerifyLab, _ more: [String] = []) async throws {
+    init(_ lab: VerifyLab, _ more: [String] = [], ocsp: OCSPMode = .off) async throws {
         self.lab = lab
         try lab.store.register(RegisteredApp(app: VerifyLab.bundleID, appAppleId: 1))
         apps = AppDirectory(http: lab.http)
-        try await apps.update(try lab.configuration(more: more), ledger: lab.lab.ledger)
+        try await apps.update(try lab.configuration(ocsp: ocsp, more: more), ledger: lab.lab.ledger)
         let queues = Queues()
         let publisher = Publisher(
             try BrokerConfiguration(url: "amqp://127.0.0.1:1"), topology: queues.topology, logger: .silent)
@@ -43,9 +44,12 @@ struct NotificationSweepLab: Sendable {
             ledger: lab.lab.ledger, apps: apps, workQueue: workQueue, followUps: followUps, logger: .silent)
     }
 
-    static func with(_ more: [String] = [], _ body: (inout NotificationSweepLab) async throws -> Void) async throws {
-        try await VerifyLab.with { lab in
-            var bench = try await NotificationSweepLab(lab, more)
+    static func with(
+        _ more: [String] = [], namesResponder: Bool = false, ocsp: OCSPMode = .off,
+        _ body: (inout NotificationSweepLab) async throws -> Void
+    ) async throws {
+        try await VerifyLab.with(namesResponder: namesResponder) { lab in
+            var bench = try await NotificationSweepLab(lab, more, ocsp: ocsp)
             try await body(&bench)
         }
     }

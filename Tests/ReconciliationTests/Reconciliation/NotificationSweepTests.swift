@@ -1,3 +1,4 @@
+import AppStore
 import AppStoreSimulator
 import Foundation
 import Purchases
@@ -126,6 +127,62 @@ import Testing
             #expect(try await bench.windows == 0)
             #expect(try await bench.passedOver == 0)
             #expect(try await bench.lab.lab.number("select count(*) from v_sweeps where last_complete_at is null") == 0)
+        }
+    }
+
+    @Test("an entry about whose certificate no responder answers is passed over after five tries, and read again later")
+    func unknownStatus() async throws {
+        try await NotificationSweepLab.with(namesResponder: true, ocsp: .hard) { bench in
+            try await bench.holdMany(2)
+            try bench.lab.store.set(ResponderRequest(leaf: .good, manner: .error))
+            for failures in 1..<NotificationHistorySweep.failuresMax {
+                await bench.sweep()
+                #expect(try await bench.lab.lab.number("select max(attempts) from notification_windows") == failures)
+                try await bench.passes()
+            }
+            #expect(try await bench.passedOver == 0)
+            await bench.sweep()
+            #expect(try await bench.passedOver == 2)
+            #expect(try await bench.stored == 0)
+            // The failures of the next hour do not wait for it.
+            try await bench.anHourPasses()
+            #expect(Set(try await bench.plan()) == ["hourly"])
+
+            try bench.lab.store.set(ResponderRequest(leaf: .good, manner: .signed))
+            var later = try await NotificationSweepLab(bench.lab, ocsp: .hard)
+            try await bench.passes()
+            await later.sweep()
+            #expect(try await bench.stored == 2)
+            #expect(try await bench.windows == 0)
+        }
+    }
+
+    @Test("a daily question waits while yesterday's is unread, stays due, and then leaves out no time")
+    func lateDays() async throws {
+        try await NotificationSweepLab.with { bench in
+            await bench.sweep()
+            let lab = bench.lab.lab
+            try await lab.run("update notification_sweeps set all_due_at = now() - interval '1 minute'")
+            #expect(try await bench.plan() == ["daily", "daily"])
+            #expect(try await lab.number("select count(*) from notification_sweeps where all_due_at > now()") == 1)
+            try await lab.run("update notification_sweeps set all_due_at = now() - interval '1 minute'")
+            #expect(try await bench.plan() == [], "yesterday is unread")
+            #expect(try await lab.number("select count(*) from notification_sweeps where all_due_at > now()") == 0)
+            // The failures of the hour are asked for, and the day stays due.
+            try await bench.anHourPasses()
+            #expect(Set(try await bench.plan()) == ["hourly"])
+            #expect(try await lab.number("select count(*) from notification_sweeps where all_due_at > now()") == 0)
+
+            try await lab.run("delete from notification_windows")
+            try await lab.run("update notification_sweeps set all_due_at = now() - interval '4 days'")
+            #expect(try await bench.plan() == Array(repeating: "daily", count: 6))
+            let span = "select (extract(epoch from now() - min(start_at)) / 3600)::int from notification_windows"
+            #expect(try await lab.number(span) == 4 * 24 + 39)
+            let gaps = """
+                select count(*) from notification_windows w where end_at < now() - interval '1 minute'
+                  and not exists (select from notification_windows n where n.start_at = w.end_at)
+                """
+            #expect(try await lab.number(gaps) == 0)
         }
     }
 
@@ -343,6 +400,20 @@ import Testing
             await bench.sweep()
             #expect(try await bench.stored == 1)
             #expect(try await bench.windows == 0)
+
+            // What Apple has forgotten was not read: that is no complete sweep.
+            try await bench.lab.lab.run("update notification_sweeps set completed_at = null")
+            try await bench.lab.lab.run(
+                """
+                insert into notification_windows (app_id, environment, bundle_id, purpose, only_failures, start_at, end_at)
+                values ('game', 'Production', '\(VerifyLab.bundleID)', 'command', false, now() - interval '182 days',
+                  now() - interval '181 days')
+                """)
+            await bench.sweep()
+            #expect(try await bench.windows == 0)
+            #expect(
+                try await bench.lab.lab.number(
+                    "select count(*) from notification_sweeps where completed_at is not null") == 0)
         }
     }
 }

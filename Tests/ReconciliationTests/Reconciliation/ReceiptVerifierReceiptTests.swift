@@ -193,16 +193,20 @@ import Testing
     func notFound() async throws {
         try await VerifyLab.with { lab in
             let app = try await lab.app(environments: ["Production", "Sandbox"])
-            for (age, attempt, expected) in [
-                (0.0, 0, Seen.retry(.notFoundYet)), (86_000, 100, .retry(.notFoundYet)),
+            for (age, attempt, wakes, expected) in [
+                (0.0, 0, 0, Seen.retry(.notFoundYet)), (86_000, 100, 0, .retry(.notFoundYet)),
                 // After a day of halts or of an outage of this server, Apple was hardly asked.
-                (86_500, 0, .retry(.notFoundYet)), (864_000, 6, .retry(.notFoundYet)),
-                (86_500, 7, .whole(.rejected(.notFound))), (864_000, 100, .whole(.rejected(.notFound))),
+                (86_500, 0, 0, .retry(.notFoundYet)), (864_000, 6, 0, .retry(.notFoundYet)),
+                (86_500, 7, 0, .whole(.rejected(.notFound))), (864_000, 100, 0, .whole(.rejected(.notFound))),
+                // A wake is no question to Apple.
+                (864_000, 8, 8, .retry(.notFoundYet)), (864_000, 15, 8, .whole(.rejected(.notFound))),
             ] {
                 let before = lab.store.calls().count
-                let row = lab.row(
+                var row = lab.row(
                     .identifier, transactionID: "999999999999999", isVouched: true, attempt: attempt, age: age)
-                #expect(Seen(await lab.receiptVerifier().examine(row, for: app)) == expected, "\(age) \(attempt)")
+                row.wakes = wakes
+                #expect(
+                    Seen(await lab.receiptVerifier().examine(row, for: app)) == expected, "\(age) \(attempt) \(wakes)")
                 #expect(lab.store.calls(after: before).map(\.environment) == [.production, .sandbox])
             }
             let sandbox = try await lab.sell { $0.environment = .sandbox }

@@ -104,7 +104,7 @@ import Testing
                 2026-11-29T12:00:00Z (heals by: person)
 
                 seals
-                  head: block 812 of 2026-11-30T00:59:00Z, 3f0a
+                  seal.head 812 3f0a, of 2026-11-30T00:59:00Z
                   of the day: 24 blocks, 1 corrections
 
                 sample

@@ -221,9 +221,10 @@ extension Invariant {
               select receipt_id, attempt, at, lag(attempt) over w as before, lag(at) over w as before_at
               from attempts where at >= \(since)
               window w as (partition by receipt_id order by attempt)) a
-            -- A parked receipt is tried whenever somebody asks for it.
+            -- A parked receipt is tried whenever somebody asks for it. Wakes count as attempts, and not as tries.
             where attempt = before + 1 and before < \(Parking.attemptsMin)
-              and at < before_at + 0.9 * :scale * make_interval(secs => coalesce((array[\(retrySeconds)])[before],
+              and at < before_at + 0.9 * :scale * make_interval(secs => coalesce((array[\(retrySeconds)])[greatest(1,
+                  before - coalesce((select wakes from receipts where id = receipt_id), 0))],
                 \(RetrySchedule.afterRetryQueues.inSeconds * (1 - RetrySchedule.jitter))))
             """),
         Invariant(
