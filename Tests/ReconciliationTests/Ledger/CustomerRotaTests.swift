@@ -149,6 +149,39 @@ import Testing
         }
     }
 
+    @Test("a step of the rota has a limit over all apps, and a claim locks no more than it claims")
+    func limits() async throws {
+        try await LedgerLab.with { lab in
+            var places: [Statements.SweptPlace] = []
+            for environment in ["Production", "Sandbox"] {
+                var place = Self.place
+                place.environment = environment
+                places.append(place)
+                try await lab.run(
+                    """
+                    insert into history_walks (app_id, environment, customer, asked_id, busy_until)
+                    select 'game', '\(environment)', 'c' || n, 'a', now() from generate_series(1, 200) n
+                    """)
+            }
+            for number in [250, 150, 0] {
+                #expect(try await lab.ledger.run(Statements.scheduleCustomers, places) == [number])
+            }
+            try await lab.run("update history_walks set due_at = now(), refunds_due_at = now()")
+            let claim = Statements.CustomerClaim(places: places, lease: .seconds(60), wholeEvery: .zero)
+            for statement in [Statements.claimCustomers, Statements.claimRefunds] {
+                try await lab.withSession { session in
+                    try await session.run(.begin)
+                    #expect(try await session.run(statement, claim).count == Statements.customersClaimedMax)
+                    #expect(
+                        try await lab.number(
+                            "select count(*) from (select from history_walks for no key update skip locked) w")
+                            == 400 - Statements.customersClaimedMax)
+                    try await session.run(.rollback)
+                }
+            }
+        }
+    }
+
     /// A kept plan that read the whole rota would touch a thousand blocks every few seconds, in each worker.
     @Test("looking at 50,000 customers costs what is due, by a plan that was kept from a day without customers")
     func plans() async throws {
@@ -203,9 +236,14 @@ import Testing
                   reports_to = now() - interval '5 minutes'
                 """
             )
-            #expect(try await lab.ledger.run(Statements.wantUnpaid, .seconds(60)) == [true], "more time is left")
-            #expect(try await lab.ledger.run(Statements.wantUnpaid, .seconds(60)) == [false])
-            #expect(try await lab.ledger.run(Statements.wantReported, .seconds(60)) == [false])
+            let look = Statements.ReasonsLook(apart: .seconds(60))
+            var short = look
+            short.span = .seconds(240)
+            for span in [short, look] {
+                #expect(try await lab.ledger.run(Statements.wantUnpaid, span) == [true], "more time is left")
+            }
+            #expect(try await lab.ledger.run(Statements.wantUnpaid, look) == [false])
+            #expect(try await lab.ledger.run(Statements.wantReported, look) == [false])
             #expect(
                 try await lab.ledger.run(Statements.wantLookedUp, (appID: "game", subject: .transaction("t3"))) == [1])
             #expect(
@@ -373,8 +411,8 @@ extension RightsTests {
             try await database.run(Statements.enterCustomers, .seconds(60))
             try await database.run(Statements.enterImported, ())
             try await database.run(Statements.scheduleCustomers, [place])
-            try await database.run(Statements.wantUnpaid, .seconds(60))
-            try await database.run(Statements.wantReported, .seconds(60))
+            try await database.run(Statements.wantUnpaid, .init(apart: .seconds(60)))
+            try await database.run(Statements.wantReported, .init(apart: .seconds(60)))
             try await database.run(
                 Statements.wantCustomer, .init([(appID: "game", name: .user("u1"))], reason: .support))
             let claimed = try #require(try await database.run(Statements.claimCustomers, claim).first)
