@@ -265,6 +265,34 @@ import Testing
         }
     }
 
+    @Test("v_sweeps counts what is due, and what each sweep caught, of each app and environment")
+    func standings() async throws {
+        try await LedgerLab.with(endsSound: false) { lab in
+            try await lab.run(
+                "insert into apps (app_id, configuration_sha256) values ('game', 'x') on conflict do nothing")
+            try await lab.run(
+                """
+                insert into chains (app_id, environment, original_transaction_id, expires_at, state, asks)
+                select 'game', environment, environment || n, now() + (n - 3) * interval '1 hour', 'active', n % 2
+                from generate_series(1, 4) n, (values ('Production'), ('Sandbox')) e(environment)
+                where environment = 'Production' or n > 1
+                """)
+            try await lab.run(
+                """
+                insert into net_catches (transaction_id, kind, app_id, environment, net, caught_at)
+                select 't' || n, 'purchase', 'game', 'Production', 'customer', now() - n * interval '20 hours'
+                from generate_series(0, 2) n
+                """)
+            #expect(
+                try await lab.texts(
+                    """
+                    select concat_ws(' ', sweep, environment, due, catches, lag_seconds > 7000) from v_sweeps
+                    where due > 0 or catches > 0 order by 1
+                    """)
+                    == ["customer Production 0 2 f", "subscription Production 3 0 t", "subscription Sandbox 2 0 f"])
+        }
+    }
+
     @Test("a difference is open until a look finds it gone, or a person closes it")
     func differences() async throws {
         try await LedgerLab.with { lab in
