@@ -10,7 +10,7 @@ create table audit_days (
     app_id text collate "C" not null,
     environment text collate "C" not null,
     day date not null,
-    population bigint not null,                 -- customers that could be drawn
+    population bigint not null,                 -- customers that could be drawn; above 10,000 an estimate
     drawn integer not null default 0,
     compared integer not null default 0,        -- of the drawn ones, so far
     differences integer not null default 0,     -- among these, that were there before Apple was asked
@@ -37,19 +37,27 @@ comment on table audit_samples is 'A row: a customer who was drawn for the audit
 
 create index transactions_of_customer on transactions (customer_id) where customer_id is not null;
 
+-- The customers who can be drawn, in an order that says nothing of them.
+create index history_walks_by_chance on history_walks (app_id, environment, hashtext(customer))
+    where due_at is distinct from 'infinity';
+
 create index history_walks_passed_over on history_walks (app_id, environment)
     where passed_over > 0 or refunds_passed_over > 0;
 
--- The view is restated whole, as PostgreSQL demands. Of a sweep with more due rows the first 1,000 are counted.
+-- The view is restated whole, as PostgreSQL demands. Of a sweep with more due rows the first 1,000 are counted. The due
+-- subscriptions are read once for each app, as the index `chains_to_ask` has them: the first 1,000 of those that were
+-- never asked about, and of the others.
 create or replace view v_sweeps as
+select s.sweep, s.app_id, s.environment, s.due, s.oldest_due_at,
+    greatest(0, coalesce(extract(epoch from now() - s.oldest_due_at), 0))::float8 as lag_seconds,
+    coalesce(s.progress,
+        case s.due when 0 then 'nothing is due' when 1000 then '1000 or more due' else s.due || ' due' end) as progress,
+    s.last_complete_at, s.passed_over, coalesce(k.catches, 0) as catches
+from (
 select 'notification_history' collate "C" as sweep, s.app_id, s.environment,
     coalesce(sum(w.due), 0)::bigint as due, least(min(w.oldest), min(d.at)) as oldest_due_at,
-    greatest(0, coalesce(extract(epoch from now() - least(min(w.oldest), min(d.at))), 0))::float8 as lag_seconds,
     coalesce(sum(w.windows), 0) || ' windows open, ' || coalesce(sum(w.pages), 0) || ' pages read' as progress,
-    min(s.completed_at) as last_complete_at, coalesce(sum(w.passed_over), 0)::bigint as passed_over,
-    (select count(*) from net_catches
-     where app_id = s.app_id and environment = s.environment and net = 'notification_history'
-        and caught_at > now() - interval '1 day') as catches
+    min(s.completed_at) as last_complete_at, coalesce(sum(w.passed_over), 0)::bigint as passed_over
 from notification_sweeps s
 left join lateral (
     select count(*) as windows, count(*) filter (where due_at <= now()) as due, sum(pages) as pages,
@@ -60,25 +68,33 @@ left join lateral (
     select least(s.failures_due_at, s.all_due_at) as at where least(s.failures_due_at, s.all_due_at) <= now()) d on true
 group by s.app_id, s.environment
 union all
-select d.sweep, a.app_id, e.environment, d.due, d.oldest_due_at,
-    greatest(0, coalesce(extract(epoch from now() - d.oldest_due_at), 0))::float8,
-    case d.due when 0 then 'nothing is due' when 1000 then '1000 or more due' else d.due || ' due' end,
-    null::timestamptz, d.passed_over,
-    (select count(*) from net_catches
-     where app_id = a.app_id and environment = e.environment and net = d.sweep and caught_at > now() - interval '1 day')
+select 'subscription', a.app_id, d.environment, d.due, d.oldest_due_at, null, null, 0
+from apps a
+cross join lateral (
+    select e.environment, least(count(c.at), 1000) as due, min(c.at) as oldest_due_at
+    from (values ('Production' collate "C"), ('Sandbox' collate "C")) e(environment)
+    left join (
+        (select environment, coalesce(ask_at, expires_at) as at from chains
+         where app_id = a.app_id and least(asks, 1) = 0 and coalesce(ask_at, expires_at) <= now()
+            and coalesce(ask_at, expires_at) < 'infinity'
+            and (ask_at is not null or state in ('active', 'in_grace', 'in_retry'))
+         order by coalesce(ask_at, expires_at) limit 1000)
+        union all
+        (select environment, coalesce(ask_at, expires_at) from chains
+         where app_id = a.app_id and least(asks, 1) = 1 and coalesce(ask_at, expires_at) <= now()
+            and coalesce(ask_at, expires_at) < 'infinity'
+            and (ask_at is not null or state in ('active', 'in_grace', 'in_retry'))
+         order by coalesce(ask_at, expires_at) limit 1000)) c using (environment)
+    group by e.environment) d
+union all
+select d.sweep, a.app_id, e.environment, d.due, d.oldest_due_at, null, null, d.passed_over
 from apps a
 cross join (values ('Production' collate "C"), ('Sandbox' collate "C")) e(environment)
 cross join lateral (
-    select 'subscription' collate "C" as sweep, count(*) as due, min(at) as oldest_due_at, 0::bigint as passed_over from (
-        select coalesce(ask_at, expires_at) as at from chains
-        where app_id = a.app_id and environment = e.environment and coalesce(ask_at, expires_at) <= now()
-            and coalesce(ask_at, expires_at) < 'infinity'
-            and (ask_at is not null or state in ('active', 'in_grace', 'in_retry'))
-        order by least(asks, 1), coalesce(ask_at, expires_at) limit 1000) c
-    union all
-    select 'customer', count(*), min(at), (
+    select 'customer' collate "C" as sweep, count(*) as due, min(at) as oldest_due_at, (
         select coalesce(sum(passed_over), 0)::bigint from history_walks
-        where app_id = a.app_id and environment = e.environment and (passed_over > 0 or refunds_passed_over > 0))
+        where app_id = a.app_id and environment = e.environment
+            and (passed_over > 0 or refunds_passed_over > 0)) as passed_over
     from (
         (select due_at as at from history_walks
          where app_id = a.app_id and environment = e.environment and wanted_by is not null and due_at <= now()
@@ -94,4 +110,8 @@ cross join lateral (
     from (
         select refunds_due_at as at from history_walks
         where app_id = a.app_id and environment = e.environment and refunds_due_at <= now()
-        order by refunds_due_at limit 1000) r) d;
+        order by refunds_due_at limit 1000) r) d) s
+left join (
+    select app_id, environment, net, count(*) as catches from net_catches
+    where caught_at > now() - interval '1 day' group by 1, 2, 3) k
+    on (k.app_id, k.environment, k.net) = (s.app_id, s.environment, s.sweep);

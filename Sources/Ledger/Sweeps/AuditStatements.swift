@@ -17,41 +17,66 @@ extension Statements {
         }
     }
 
-    /// Draws the customers of today (UTC), unless they were drawn, and has Apple asked for the whole history of each.
-    package static let drawSample = Statement<[AuditDraw], Void>(
+    /// Up to this number the customers of a day's population are counted; more are estimated.
+    private static let populationCountedMax = 10_000
+
+    /// Draws the customers of today (UTC) of one of the places that have no draw of today, and has Apple asked for the
+    /// whole history of each. Returns how many customers. No row: each place has its draw, or another worker draws.
+    ///
+    /// The customers stand in the order of a hash, which says nothing of them, and the draw begins at a random number.
+    /// Where the population is large, its first customers in this order tell its density.
+    package static let drawSample = Statement<[AuditDraw], Int>(
         "audit.draw",
         """
-        with day as (
-          insert into audit_days (app_id, environment, day, population)
-          select p.app, p.environment, (now() at time zone 'UTC')::date, (
-              select count(*) from history_walks
-              where app_id = p.app and environment = p.environment and due_at is distinct from 'infinity')
+        with place as materialized (
+          select app, environment, size, floor(random() * 4294967296 - 2147483648)::int as start
           from unnest($1::text[], $2::text[], $3::int8[]) as p(app, environment, size)
           where p.size > 0 and not exists (
             select from audit_days
             where app_id = p.app and environment = p.environment and day = (now() at time zone 'UTC')::date)
-          order by 1, 2
+          order by random() limit 1),
+        day as (
+          insert into audit_days (app_id, environment, day, population)
+          select p.app, p.environment, (now() at time zone 'UTC')::date, k.population
+          from place p cross join lateral (
+            select case when count(*) < \(populationCountedMax) then count(*)
+              else (count(*) * 4294967296.0 / (max(chance) + 2147483649.0))::bigint end as population
+            from (
+              select hashtext(customer) as chance from history_walks
+              where app_id = p.app and environment = p.environment and due_at is distinct from 'infinity'
+              order by hashtext(customer) limit \(populationCountedMax)) w) k
           on conflict do nothing returning app_id, environment, day),
-        drawn as (
+        drawn as materialized (
           select w.app_id, w.environment, w.customer, d.day
-          from day d
-          join unnest($1::text[], $2::text[], $3::int8[]) as p(app, environment, size)
-            on p.app = d.app_id and p.environment = d.environment
-          cross join lateral (
-            select app_id, environment, customer from history_walks
-            where app_id = d.app_id and environment = d.environment and due_at is distinct from 'infinity'
-            order by random() limit p.size) w),
+          from day d cross join place p cross join lateral (
+            (select app_id, environment, customer from history_walks
+             where app_id = d.app_id and environment = d.environment and due_at is distinct from 'infinity'
+               and hashtext(customer) >= p.start
+             order by hashtext(customer) limit p.size)
+            union all
+            (select app_id, environment, customer from history_walks
+             where app_id = d.app_id and environment = d.environment and due_at is distinct from 'infinity'
+               and hashtext(customer) < p.start
+             order by hashtext(customer) limit p.size)
+            limit p.size) w),
         wanted as (
-          update history_walks w set wanted_by = '\(CustomerReason.sample.rawValue)', due_at = least(w.due_at, now())
-          from drawn d where w.app_id = d.app_id and w.environment = d.environment and w.customer = d.customer)
-        insert into audit_samples (app_id, environment, customer, day)
-        select app_id, environment, customer, day from drawn
+          update history_walks w set wanted_by = '\(CustomerReason.sample.rawValue)', wanted_at = now(),
+            due_at = least(w.due_at, now())
+          from (
+            select app_id, environment, customer from drawn join history_walks k using (app_id, environment, customer)
+            order by 1, 2, 3 for no key update of k) d
+          where w.app_id = d.app_id and w.environment = d.environment and w.customer = d.customer),
+        sampled as (
+          insert into audit_samples (app_id, environment, customer, day)
+          select app_id, environment, customer, day from drawn returning 1)
+        select count(*) from sampled having exists (select from day)
         """,
         bind: { draws in
             [
                 .texts(draws.map(\.appID)), .texts(draws.map(\.environment)), .ints(draws.map(\.size)),
             ]
-        })
+        },
+        read: { row throws(PostgresError) in try row.int(0) })
 
     /// Compares drawn customers whose whole history was read since, and returns how many. A purchase or an end that the
     /// sweep had to tell is a difference, unless it is younger than the reading; so is a grant that Apple did not list.

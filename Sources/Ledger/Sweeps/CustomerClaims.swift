@@ -6,6 +6,8 @@ package import Purchases
 extension Statements {
     /// The most customers of one claim. The number stands in the texts, as ``customerStepMax`` does.
     package static let customersClaimedMax = 4
+    /// The most customers that a claim looks at: another worker may claim some of them at this moment.
+    private static let customersSeenMax = 8
 
     package struct CustomerClaim: Sendable {
         /// Of apps that may be asked now.
@@ -44,24 +46,31 @@ extension Statements {
         """
         with place as (
           select * from unnest($1::text[], $2::text[], $3::bool[]) as p(app, environment, has_rota)),
-        due as (
-          select w.*, true as is_wanted from place p cross join lateral (
-            select app_id, environment, customer, due_at from history_walks
-            where app_id = p.app and environment = p.environment and wanted_by is not null and due_at <= now()
-              and (swept_until <= now()) is not false
-            order by due_at limit \(customersClaimedMax) for no key update skip locked) w
-          union all
-          select w.*, false from place p cross join lateral (
-            select app_id, environment, customer, due_at from history_walks
-            where app_id = p.app and environment = p.environment and wanted_by is null and due_at <= now()
-              and p.has_rota and (swept_until <= now()) is not false
-            order by due_at limit \(customersClaimedMax) for no key update skip locked) w),
-        chosen as (
-          select c.*, begins and (w.swept_revision is null or w.passed_over > 0 or w.wanted_by = 'sample'
-            or (w.whole_at > now() - make_interval(secs => $5)) is not true) as is_whole, begins
-          from (select * from due order by is_wanted desc, due_at limit \(customersClaimedMax)) c
-          join history_walks w using (app_id, environment, customer)
-          cross join lateral (select w.swept_begun_at is null) b(begins))
+        due as materialized (
+          select d.* from (
+            select w.*, true as is_wanted from place p cross join lateral (
+              select app_id, environment, customer, due_at from history_walks
+              where app_id = p.app and environment = p.environment and wanted_by is not null and due_at <= now()
+                and (swept_until > now()) is not true
+              order by due_at limit \(customersSeenMax)) w
+            union all
+            select w.*, false from place p cross join lateral (
+              select app_id, environment, customer, due_at from history_walks
+              where app_id = p.app and environment = p.environment and wanted_by is null and due_at <= now()
+                and p.has_rota and (swept_until > now()) is not true
+              order by due_at limit \(customersSeenMax)) w) d
+          order by d.is_wanted desc, d.due_at limit \(customersSeenMax)),
+        chosen as materialized (
+          select w.*, w.begins and (w.swept_revision is null or w.passed_over > 0 or w.wanted_by = 'sample'
+            or (w.whole_at > now() - make_interval(secs => $5)) is not true) as is_whole
+          from (select * from due order by is_wanted desc, due_at offset 0) d cross join lateral (
+            select app_id, environment, customer, swept_begun_at is null as begins, swept_revision, passed_over,
+              wanted_by, whole_at
+            from history_walks
+            where app_id = d.app_id and environment = d.environment and customer = d.customer and due_at <= now()
+              and (swept_until > now()) is not true
+            for no key update skip locked) w
+          limit \(customersClaimedMax))
         update history_walks w set sweeper = w.sweeper + 1, swept_until = now() + make_interval(secs => $4),
           swept_begun_at = coalesce(w.swept_begun_at, now()),
           swept_asked_id = case when c.is_whole then w.asked_id else coalesce(w.swept_asked_id, w.asked_id) end,
@@ -145,16 +154,23 @@ extension Statements {
     package static let claimRefunds = Statement<CustomerClaim, ClaimedCustomer>(
         "customers.claim_refunds",
         """
-        with due as (
+        with due as materialized (
           select w.* from unnest($1::text[], $2::text[]) as p(app, environment) cross join lateral (
             select app_id, environment, customer, refunds_due_at from history_walks
             where app_id = p.app and environment = p.environment and refunds_due_at <= now()
-              and (refunds_until <= now()) is not false
-            order by refunds_due_at limit \(customersClaimedMax) for no key update skip locked) w
-          order by w.refunds_due_at limit \(customersClaimedMax))
+              and (refunds_until > now()) is not true
+            order by refunds_due_at limit \(customersSeenMax)) w
+          order by w.refunds_due_at limit \(customersSeenMax)),
+        chosen as materialized (
+          select w.* from (select * from due order by refunds_due_at offset 0) d cross join lateral (
+            select app_id, environment, customer from history_walks
+            where app_id = d.app_id and environment = d.environment and customer = d.customer
+              and refunds_due_at <= now() and (refunds_until > now()) is not true
+            for no key update skip locked) w
+          limit \(customersClaimedMax))
         update history_walks w set refunds_reader = w.refunds_reader + 1,
           refunds_until = now() + make_interval(secs => $3)
-        from due c
+        from chosen c
         where w.app_id = c.app_id and w.environment = c.environment and w.customer = c.customer
         returning w.app_id, w.environment, w.customer, w.refunds_reader, coalesce(w.swept_asked_id, w.asked_id),
           w.refunds_revision, w.refunds_failures, 0, now()

@@ -39,17 +39,35 @@ extension Statements {
         },
         read: { row throws(PostgresError) in try row.int(0) })
 
+    /// A look for reasons in a part of the time since the last look.
+    package struct ReasonsLook: Sendable {
+        /// The longest part.
+        package static let spanMax: Duration = .seconds(600)
+
+        /// The shortest time from the last sweep of a customer to the next.
+        package var apart: Duration
+        /// The length of the part.
+        package var span: Duration
+
+        package init(apart: Duration, span: Duration = spanMax) {
+            self.apart = apart
+            self.span = span
+        }
+    }
+
+    /// SQL: the time to which a look goes at most. Later times wait: a transaction that is not yet committed may write
+    /// one, and a transaction is at work for `statement_timeout` and `lock_timeout` at most.
+    private static let looksTo = "now() - interval '15 seconds'"
+
     /// Makes the customers due whose users let the time to pay an order pass without a purchase. Looks at a part of the
     /// time since the last look. No row: another worker looks, or nothing passed. The row says whether more time is
     /// left.
-    ///
-    /// Times of the last two seconds wait: a transaction that is not yet committed may write one.
-    package static let wantUnpaid = Statement<Duration, Bool>(
+    package static let wantUnpaid = Statement<ReasonsLook, Bool>(
         "customers.want_unpaid",
         """
         with turn as materialized (
-          select orders_to as after, least(now() - interval '2 seconds', orders_to + interval '10 minutes') as until
-          from customer_progress where orders_to < now() - interval '2 seconds' for no key update skip locked),
+          select orders_to as after, least(\(looksTo), orders_to + make_interval(secs => $2)) as until
+          from customer_progress where orders_to < \(looksTo) for no key update skip locked),
         unpaid as (
           select distinct o.app_id, o.user_id from turn cross join lateral (
             select id, app_id, user_id from orders
@@ -59,17 +77,18 @@ extension Statements {
           select want_customers(array_agg(app_id), array_fill(null::text, array[count(*)::int]), array_agg(user_id),
             '\(CustomerReason.unpaidOrder.rawValue)', $1) from unpaid having count(*) > 0),
         moved as (update customer_progress set orders_to = turn.until from turn returning orders_to)
-        select orders_to < now() - interval '2 seconds', (select count(*) from wanted) from moved
+        select orders_to < \(looksTo), (select count(*) from wanted) from moved
         """,
-        bind: { [.double($0.inSeconds)] }, read: { row throws(PostgresError) in try row.bool(0) })
+        bind: { [.double($0.apart.inSeconds), .double($0.span.inSeconds)] },
+        read: { row throws(PostgresError) in try row.bool(0) })
 
     /// Makes the customers due about whom an app reported `paid_without_proof`; the rest is as for unpaid orders.
-    package static let wantReported = Statement<Duration, Bool>(
+    package static let wantReported = Statement<ReasonsLook, Bool>(
         "customers.want_reported",
         """
         with turn as materialized (
-          select reports_to as after, least(now() - interval '2 seconds', reports_to + interval '10 minutes') as until
-          from customer_progress where reports_to < now() - interval '2 seconds' for no key update skip locked),
+          select reports_to as after, least(\(looksTo), reports_to + make_interval(secs => $2)) as until
+          from customer_progress where reports_to < \(looksTo) for no key update skip locked),
         reported as (
           select r.app_id, r.transaction_id, r.user_id from turn cross join apps a cross join lateral (
             select app_id, transaction_id, user_id from client_reports
@@ -79,9 +98,10 @@ extension Statements {
           select want_customers(array_agg(app_id), array_agg(transaction_id), array_agg(user_id),
             '\(CustomerReason.paidWithoutProof.rawValue)', $1) from reported having count(*) > 0),
         moved as (update customer_progress set reports_to = turn.until from turn returning reports_to)
-        select reports_to < now() - interval '2 seconds', (select count(*) from wanted) from moved
+        select reports_to < \(looksTo), (select count(*) from wanted) from moved
         """,
-        bind: { [.double($0.inSeconds)] }, read: { row throws(PostgresError) in try row.bool(0) })
+        bind: { [.double($0.apart.inSeconds), .double($0.span.inSeconds)] },
+        read: { row throws(PostgresError) in try row.bool(0) })
 
     /// Makes the customers due whom support looks up: of a purchase, and of the user of an order or a receipt.
     package static let wantLookedUp = Statement<(appID: String, subject: TimelineSubject), Int>(

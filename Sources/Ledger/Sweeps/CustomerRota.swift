@@ -44,7 +44,7 @@ extension Statements {
         gone as (
           update history_walks w set due_at = 'infinity', wanted_by = null, refunds_due_at = null from bought b
           where b.customer_id <> b.original and w.app_id = b.app_id and w.environment = b.environment
-            and w.customer = b.original),
+            and w.customer = b.original and w.due_at is distinct from 'infinity'),
         moved as (
           update customer_progress p set searched_xid = s.xid, searched_id = s.id
           from (select xid, id from step order by xid desc, id desc limit 1) s)
@@ -102,14 +102,15 @@ extension Statements {
     package static let scheduleCustomers = Statement<[SweptPlace], Int>(
         "customers.schedule",
         """
-        with new as (
+        with new as materialized (
           select w.app_id, w.environment, w.customer, p.customers_every, p.refunds_every
           from unnest($1::text[], $2::text[], $3::float8[], $4::float8[])
             as p(app, environment, customers_every, refunds_every)
           cross join lateral (
             select app_id, environment, customer from history_walks
             where app_id = p.app and environment = p.environment and wanted_by is null and due_at is null
-            limit \(customerStepMax) for no key update skip locked) w),
+            limit \(customerStepMax) for no key update skip locked) w
+          limit \(customerStepMax)),
         scheduled as (
           update history_walks w set due_at = now() + random() * make_interval(secs => n.customers_every),
             refunds_due_at = case when w.active_until > now()

@@ -52,24 +52,28 @@ extension Statements {
           select category, subject from differences
           where ended_at is null and (category, subject) > ($1, $2)
           order by category, subject limit \(customerStepMax)),
+        healed as (
+          select o.category, o.subject from seen o
+          left join lateral (
+            select kind from revocations where transaction_id = o.subject order by ordinal desc limit 1) r on true
+          left join lateral (
+            select transaction_id from grants where transaction_id = o.subject offset 0) g on true
+          left join lateral (
+            select revoked_at from transactions where transaction_id = o.subject offset 0) t on true
+          left join lateral (
+            select state from outcomes
+            where transaction_id = o.subject and state <> 'granted' and state in ('already_granted', 'rejected')
+            limit 1) v on true
+          where case o.category
+            when 'purchase_missing' then g.transaction_id is not null or v.state is not null
+            when 'end_missing' then r.kind = 'revoked' or g.transaction_id is null or t.revoked_at is null
+            when 'end_undone' then r.kind is distinct from 'revoked' else false end),
         ended as (
           update differences d set ended_at = now() from (
-            select o.category, o.subject from seen o
-            left join lateral (
-              select kind from revocations where transaction_id = o.subject order by ordinal desc limit 1) r on true
-            left join lateral (
-              select transaction_id from grants where transaction_id = o.subject offset 0) g on true
-            left join lateral (
-              select revoked_at from transactions where transaction_id = o.subject offset 0) t on true
-            left join lateral (
-              select state from outcomes
-              where transaction_id = o.subject and state <> 'granted' and state in ('already_granted', 'rejected')
-              limit 1) v on true
-            where case o.category
-              when 'purchase_missing' then g.transaction_id is not null or v.state is not null
-              when 'end_missing' then r.kind = 'revoked' or g.transaction_id is null or t.revoked_at is null
-              when 'end_undone' then r.kind is distinct from 'revoked' else false end) h
-          where (d.category, d.subject) = (h.category, h.subject) and d.ended_at is null
+            select k.category, k.subject from (select * from healed order by 1, 2 offset 0) h cross join lateral (
+              select category, subject from differences
+              where category = h.category and subject = h.subject and ended_at is null for no key update) k) h
+          where (d.category, d.subject) = (h.category, h.subject)
           returning 1)
         select category, subject, (select count(*) from ended)
         from seen order by category desc, subject desc limit 1

@@ -46,12 +46,12 @@ struct CustomerQuestion: Sendable {
     private var scale: Double { sweeps.ledger.schedule.scale }
     private var environment: StoreEnvironment { StoreEnvironment(rawValue: claimed.walk.environment) }
 
-    /// The places of which Apple can be asked now: apps with credentials that nobody paused, whose key Apple takes and
-    /// whose host is up.
-    static func places(_ sweeps: Sweeps) -> [Statements.SweptPlace] {
+    /// The places of which Apple can be asked now: apps with credentials that nobody paused, that do not rest, whose key
+    /// Apple takes and whose host is up.
+    static func places(_ sweeps: Sweeps, except rests: SweepRests<String> = .init()) -> [Statements.SweptPlace] {
         let scale = sweeps.ledger.schedule.scale
         return sweeps.apps.ids.flatMap { id -> [Statements.SweptPlace] in
-            guard let app = sweeps.apps[id], app.serverAPI != nil, !sweeps.halts.isPaused(id),
+            guard let app = sweeps.apps[id], app.serverAPI != nil, !sweeps.halts.isPaused(id), !rests.isResting(id),
                 sweeps.appleGateway.absence(of: .serverApi, for: app) == nil
             else { return [] }
             let policy = app.policy.sweeps
@@ -192,8 +192,8 @@ struct CustomerQuestion: Sendable {
 
     // MARK: Failing
 
-    /// Ends a claim without a page. Returns how long the sweep should rest because Apple takes no calls now; nil: Apple
-    /// does.
+    /// Ends a claim without a page. Returns how long the app should rest because Apple takes no calls for it now; nil:
+    /// Apple does.
     ///
     /// - Parameters:
     ///   - hasPlace: whether Apple was asked for a page behind another one.

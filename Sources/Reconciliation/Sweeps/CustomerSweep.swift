@@ -19,30 +19,33 @@ struct CustomerSweep: Sendable {
     init(_ sweeps: Sweeps) { self.sweeps = sweeps }
 
     /// Runs until the task is cancelled.
-    func run() async { await sweeps.loop { await round() } }
+    func run() async {
+        var rests = SweepRests<String>()
+        await sweeps.loop { await round(&rests) }
+    }
 
     /// Claims customers who are due, and reads their pages.
     ///
-    /// - Returns: how long to wait until the next look; zero: more may be due.
+    /// - Parameter rests: the apps whose budget has no call; moved.
+    /// - Returns: whether more may be due now.
     @discardableResult
-    func round() async -> Duration {
-        let schedule = sweeps.ledger.schedule
-        let places = CustomerQuestion.places(sweeps)
-        guard !places.isEmpty else { return Sweeps.interval * schedule.scale }
+    func round(_ rests: inout SweepRests<String>) async -> Bool {
+        let places = CustomerQuestion.places(sweeps, except: rests)
+        guard !places.isEmpty else { return false }
         do {
             let claimed = try await sweeps.ledger.run(
                 Statements.claimCustomers,
                 .init(
                     places: places, lease: sweeps.lease,
-                    wholeEvery: Self.wholeEvery * schedule.scale))
-            return await sweeps.sweep(claimed) { await read($0) }
+                    wholeEvery: Self.wholeEvery * sweeps.ledger.schedule.scale))
+            return await sweeps.sweep(claimed, &rests) { await read($0) }
         } catch {
             sweeps.logger.debug("database is away", metadata: LogKeys.error(error))
-            return Sweeps.interval * schedule.scale
+            return false
         }
     }
 
-    /// Reads pages of one customer. Returns how long the sweep should rest; nil: not at all.
+    /// Reads pages of one customer. Returns how long the customer's app should rest; nil: not at all.
     private func read(_ claimed: Statements.ClaimedCustomer) async -> Duration? {
         guard let question = CustomerQuestion(sweeps, claimed, .customer) else { return nil }
         let schedule = sweeps.ledger.schedule
@@ -93,32 +96,21 @@ struct CustomerSweep: Sendable {
 }
 
 extension Sweeps {
-    /// Repeats a round until the task is cancelled.
-    ///
-    /// - Parameter round: asks what is due, and returns how long to wait until the next look. The wait is a minute at
-    ///   most, so that no loop sleeps for long.
-    func loop(_ round: () async -> Duration) async {
-        while !Task.isCancelled {
-            let wait = await round()
-            guard wait > .zero else { continue }
-            let scale = ledger.schedule.scale
-            try? await Task.sleep(for: max(.milliseconds(50), min(wait, Self.interval * 12 * scale)))
-        }
-    }
-
     /// Reads several claimed customers side by side.
     ///
-    /// - Returns: how long to wait until the next look: as long as Apple takes no calls.
+    /// - Parameters:
+    ///   - rests: gets the apps for which Apple takes no calls now. Other apps are asked meanwhile.
+    ///   - read: reads one customer, and returns how long the customer's app should rest.
+    /// - Returns: whether more customers may be due now.
     func sweep(
-        _ claimed: [Statements.ClaimedCustomer],
+        _ claimed: [Statements.ClaimedCustomer], _ rests: inout SweepRests<String>,
         _ read: @escaping @Sendable (Statements.ClaimedCustomer) async -> Duration?
-    ) async -> Duration {
-        let rest = await withTaskGroup(of: Duration?.self) { group in
-            for customer in claimed { group.addTask { await read(customer) } }
-            var rest: Duration?
-            for await time in group { rest = [rest, time].compactMap(\.self).max() }
-            return rest
+    ) async -> Bool {
+        let named = await withTaskGroup(of: (appID: String, rest: Duration?).self) { group in
+            for customer in claimed { group.addTask { (customer.walk.appID, await read(customer)) } }
+            return await group.reduce(into: []) { $0.append($1) }
         }
-        return rest ?? (claimed.count == Statements.customersClaimedMax ? .zero : Self.interval * ledger.schedule.scale)
+        for case (let appID, let rest?) in named { rests.rest(appID, for: rest) }
+        return claimed.count == Statements.customersClaimedMax
     }
 }

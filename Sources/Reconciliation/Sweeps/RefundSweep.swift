@@ -14,26 +14,27 @@ struct RefundSweep: Sendable {
     init(_ sweeps: Sweeps) { self.sweeps = sweeps }
 
     /// Runs until the task is cancelled.
-    func run() async { await sweeps.loop { await round() } }
+    func run() async {
+        var rests = SweepRests<String>()
+        await sweeps.loop { await round(&rests) }
+    }
 
     /// Claims customers whose refunds are due, and reads them.
     ///
-    /// - Returns: how long to wait until the next look; zero: more may be due.
+    /// - Parameter rests: the apps whose budget has no call; moved.
+    /// - Returns: whether more may be due now.
     @discardableResult
-    func round() async -> Duration {
-        let schedule = sweeps.ledger.schedule
-        let places = CustomerQuestion.places(sweeps)
-        guard !places.isEmpty else { return Sweeps.interval * schedule.scale }
+    func round(_ rests: inout SweepRests<String>) async -> Bool {
+        let places = CustomerQuestion.places(sweeps, except: rests)
+        guard !places.isEmpty else { return false }
         do {
             let claimed = try await sweeps.ledger.run(
                 Statements.claimRefunds,
-                .init(
-                    places: places, lease: sweeps.lease,
-                    wholeEvery: .zero))
-            return await sweeps.sweep(claimed) { await read($0) }
+                .init(places: places, lease: sweeps.lease, wholeEvery: .zero))
+            return await sweeps.sweep(claimed, &rests) { await read($0) }
         } catch {
             sweeps.logger.debug("database is away", metadata: LogKeys.error(error))
-            return Sweeps.interval * schedule.scale
+            return false
         }
     }
 

@@ -21,9 +21,15 @@ struct SampleAudit: Sendable {
     /// - Returns: whether more customers may be compared now.
     @discardableResult
     func round() async -> Bool {
+        let ledger = sweeps.ledger
         do {
-            let ledger = sweeps.ledger
-            _ = try await ledger.run(Statements.drawSample, draws)
+            // One place at a time.
+            let draws = self.draws
+            while !Task.isCancelled, try await ledger.run(Statements.drawSample, draws).first != nil {}
+        } catch {
+            sweeps.logger.debug("the sample could not be drawn", metadata: LogKeys.error(error))
+        }
+        do {
             let compared = try await ledger.run(Statements.compareSample, ()).first ?? 0
             let sums = try await ledger.run(Statements.auditSums, ())
             if !sums.isEmpty { _ = try await ledger.run(Statements.keepAuditSums, sums) }

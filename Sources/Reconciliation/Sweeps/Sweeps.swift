@@ -100,8 +100,13 @@ struct SweepRests<Subject: Hashable & Sendable>: Sendable {
     ///   - until: the time that the governor has named, by this process's clock.
     ///   - scale: of the retry schedule.
     mutating func rest(_ subject: Subject, until: Date?, scale: Double) {
-        let named = until.map { Duration.seconds(max(0, $0.timeIntervalSinceNow)) }
-        ends[subject] = .now + min(named ?? Self.usual * scale, Self.longest)
+        rest(subject, for: until.map { Duration.seconds(max(0, $0.timeIntervalSinceNow)) } ?? Self.usual * scale)
+    }
+
+    /// A rest that ends later stays.
+    mutating func rest(_ subject: Subject, for length: Duration) {
+        let end = ContinuousClock.now + min(length, Self.longest)
+        ends[subject] = max(ends[subject] ?? end, end)
     }
 
     func isResting(_ subject: Subject) -> Bool { ends[subject].map { ContinuousClock.now < $0 } ?? false }

@@ -84,6 +84,27 @@ import Testing
         }
     }
 
+    @Test("a draw is of one place, once a day; a sweep that is under way does not end the wish for the whole history")
+    func underWay() async throws {
+        try await LedgerLab.with(endsSound: false) { lab in
+            try await lab.customer("c1", dueIn: "-1 minute")
+            for revision in ["r1", "r2"] {
+                let claimed = try #require(try await lab.claim().first)
+                if revision == "r2" {
+                    #expect(claimed.revision == "r1")
+                    let places = [Self.draw, .init(appID: "game", environment: "Sandbox", size: 100)]
+                    var drawn: [Int] = []
+                    for _ in 0..<3 { drawn += try await lab.ledger.run(Statements.drawSample, places) }
+                    #expect(drawn.sorted() == [0, 1])
+                }
+                try await lab.move(claimed, revision, .end(dueIn: .seconds(600)))
+                if revision == "r1" { try await lab.run("update history_walks set due_at = now()") }
+            }
+            let whole = try #require(try await lab.claim().first, "the customer is still wanted")
+            #expect(whole.revision == nil)
+        }
+    }
+
     @Test("a list with entries that do not verify, or that is still being read, compares nobody")
     func incomplete() async throws {
         try await LedgerLab.with(endsSound: false) { lab in

@@ -150,6 +150,39 @@ import Testing
         }
     }
 
+    @Test("a step of the rota has a limit over all apps, and a claim locks no more than it claims")
+    func limits() async throws {
+        try await LedgerLab.with { lab in
+            var places: [Statements.SweptPlace] = []
+            for environment in ["Production", "Sandbox"] {
+                var place = Self.place
+                place.environment = environment
+                places.append(place)
+                try await lab.run(
+                    """
+                    insert into history_walks (app_id, environment, customer, asked_id, busy_until)
+                    select 'game', '\(environment)', 'c' || n, 'a', now() from generate_series(1, 200) n
+                    """)
+            }
+            for number in [250, 150, 0] {
+                #expect(try await lab.ledger.run(Statements.scheduleCustomers, places) == [number])
+            }
+            try await lab.run("update history_walks set due_at = now(), refunds_due_at = now()")
+            let claim = Statements.CustomerClaim(places: places, lease: .seconds(60), wholeEvery: .zero)
+            for statement in [Statements.claimCustomers, Statements.claimRefunds] {
+                try await lab.withSession { session in
+                    try await session.run(.begin)
+                    #expect(try await session.run(statement, claim).count == Statements.customersClaimedMax)
+                    #expect(
+                        try await lab.number(
+                            "select count(*) from (select from history_walks for no key update skip locked) w")
+                            == 400 - Statements.customersClaimedMax)
+                    try await session.run(.rollback)
+                }
+            }
+        }
+    }
+
     /// A kept plan that read the whole rota would touch a thousand blocks every few seconds, in each worker.
     @Test("looking at 50,000 customers costs what is due, by a plan that was kept from a day without customers")
     func plans() async throws {
@@ -204,9 +237,14 @@ import Testing
                   reports_to = now() - interval '5 minutes'
                 """
             )
-            #expect(try await lab.ledger.run(Statements.wantUnpaid, .seconds(60)) == [true], "more time is left")
-            #expect(try await lab.ledger.run(Statements.wantUnpaid, .seconds(60)) == [false])
-            #expect(try await lab.ledger.run(Statements.wantReported, .seconds(60)) == [false])
+            let look = Statements.ReasonsLook(apart: .seconds(60))
+            var short = look
+            short.span = .seconds(240)
+            for span in [short, look] {
+                #expect(try await lab.ledger.run(Statements.wantUnpaid, span) == [true], "more time is left")
+            }
+            #expect(try await lab.ledger.run(Statements.wantUnpaid, look) == [false])
+            #expect(try await lab.ledger.run(Statements.wantReported, look) == [false])
             #expect(
                 try await lab.ledger.run(Statements.wantLookedUp, (appID: "game", subject: .transaction("t3"))) == [1])
             #expect(
@@ -225,6 +263,34 @@ import Testing
             #expect(
                 try await lab.number(
                     "select count(*) from history_walks where due_at <= now() + interval '10 minutes'") == 2)
+        }
+    }
+
+    @Test("v_sweeps counts what is due, and what each sweep caught, of each app and environment")
+    func standings() async throws {
+        try await LedgerLab.with(endsSound: false) { lab in
+            try await lab.run(
+                "insert into apps (app_id, configuration_sha256) values ('game', 'x') on conflict do nothing")
+            try await lab.run(
+                """
+                insert into chains (app_id, environment, original_transaction_id, expires_at, state, asks)
+                select 'game', environment, environment || n, now() + (n - 3) * interval '1 hour', 'active', n % 2
+                from generate_series(1, 4) n, (values ('Production'), ('Sandbox')) e(environment)
+                where environment = 'Production' or n > 1
+                """)
+            try await lab.run(
+                """
+                insert into net_catches (transaction_id, kind, app_id, environment, net, caught_at)
+                select 't' || n, 'purchase', 'game', 'Production', 'customer', now() - n * interval '20 hours'
+                from generate_series(0, 2) n
+                """)
+            #expect(
+                try await lab.texts(
+                    """
+                    select concat_ws(' ', sweep, environment, due, catches, lag_seconds > 7000) from v_sweeps
+                    where due > 0 or catches > 0 order by 1
+                    """)
+                    == ["customer Production 0 2 f", "subscription Production 3 0 t", "subscription Sandbox 2 0 f"])
         }
     }
 
@@ -393,8 +459,8 @@ extension RightsTests {
             try await database.run(Statements.enterCustomers, .seconds(60))
             try await database.run(Statements.enterImported, ())
             try await database.run(Statements.scheduleCustomers, [place])
-            try await database.run(Statements.wantUnpaid, .seconds(60))
-            try await database.run(Statements.wantReported, .seconds(60))
+            try await database.run(Statements.wantUnpaid, .init(apart: .seconds(60)))
+            try await database.run(Statements.wantReported, .init(apart: .seconds(60)))
             try await database.run(
                 Statements.wantCustomer, .init([(appID: "game", name: .user("u1"))], reason: .support))
             let claimed = try #require(try await database.run(Statements.claimCustomers, claim).first)
