@@ -309,7 +309,8 @@ import Testing
                 _ = try await lab.hear([hearing])
             }
             func heal() async throws -> Int? {
-                try await lab.ledger.run(Statements.endHealedDifferences, .first).first?.ended
+                let healed = try await lab.ledger.run(Statements.endHealedDifferences, .first)
+                return healed.first?.ended
             }
             func open() async throws -> [String] {
                 try await lab.texts(

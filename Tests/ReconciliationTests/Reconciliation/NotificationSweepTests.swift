@@ -111,7 +111,8 @@ import Testing
             let series =
                 #"makegood_sweep_passed_over{app="game",environment="Production",sweep="notification_history"} 3"#
             #expect(bench.registry.text.split(separator: "\n").contains { $0 == series })
-            #expect(try await bench.lab.lab.number("select count(*) from v_sweeps where last_complete_at is null") == 1)
+            let unread = "sweep = 'notification_history' and last_complete_at is null"
+            #expect(try await bench.lab.lab.number("select count(*) from v_sweeps where \(unread)") == 1)
             #expect(
                 try await bench.lab.lab.number(
                     "select count(*) from notification_windows where due_at > now() + interval '50 minutes'") == 1)
@@ -126,7 +127,7 @@ import Testing
             await bench.sweep()
             #expect(try await bench.windows == 0)
             #expect(try await bench.passedOver == 0)
-            #expect(try await bench.lab.lab.number("select count(*) from v_sweeps where last_complete_at is null") == 0)
+            #expect(try await bench.lab.lab.number("select count(*) from v_sweeps where \(unread)") == 0)
         }
     }
 
