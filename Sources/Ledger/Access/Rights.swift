@@ -46,7 +46,7 @@ package struct Rights: Sendable {
                 .scheduler: [
                     .select(
                         "id", "app_id", "user_id", "order_id", "kind", "lane", "state", "reason", "attempt", "rescues",
-                        "received_at", "judged_at", "due_at", "settled_at", "source"),
+                        "received_at", "judged_at", "due_at", "settled_at", "source", "wakes"),
                     .update("state", "reason", "attempt", "rescues", "judged_at", "due_at"),
                 ],
                 .support: [

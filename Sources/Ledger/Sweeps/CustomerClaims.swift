@@ -41,6 +41,9 @@ extension Statements {
     /// Claims customers whose time has come: first those whom somebody wants. A sweep that is under way goes on at its
     /// page; a new one goes on behind the last one, or begins at the first page: the first sweep, one after entries
     /// that did not verify, one for the sample, and one half a year after the last such sweep.
+    ///
+    /// The update finds the locked rows by their place (`ctid`). By their key a plan that was kept from an empty table
+    /// would read all customers.
     package static let claimCustomers = Statement<CustomerClaim, ClaimedCustomer>(
         "customers.claim",
         """
@@ -61,11 +64,11 @@ extension Statements {
               order by due_at limit \(customersSeenMax)) w) d
           order by d.is_wanted desc, d.due_at limit \(customersSeenMax)),
         chosen as materialized (
-          select w.*, w.begins and (w.swept_revision is null or w.passed_over > 0 or w.wanted_by = 'sample'
+          select w.*, w.begins and (w.swept_revision is null or w.passed_over > 0
+            or w.wanted_by is not distinct from 'sample'
             or (w.whole_at > now() - make_interval(secs => $5)) is not true) as is_whole
           from (select * from due order by is_wanted desc, due_at offset 0) d cross join lateral (
-            select app_id, environment, customer, swept_begun_at is null as begins, swept_revision, passed_over,
-              wanted_by, whole_at
+            select ctid as place, swept_begun_at is null as begins, swept_revision, passed_over, wanted_by, whole_at
             from history_walks
             where app_id = d.app_id and environment = d.environment and customer = d.customer and due_at <= now()
               and (swept_until > now()) is not true
@@ -78,8 +81,7 @@ extension Statements {
           whole_at = case when c.is_whole then now() else w.whole_at end,
           passed_over = case when c.begins then 0 else w.passed_over end,
           swept_pages = case when c.begins then 0 else w.swept_pages end
-        from chosen c
-        where w.app_id = c.app_id and w.environment = c.environment and w.customer = c.customer
+        from chosen c where w.ctid = c.place
         returning w.app_id, w.environment, w.customer, w.sweeper, w.swept_asked_id, w.swept_revision, w.failures,
           w.swept_pages, now()
         """,
@@ -163,15 +165,14 @@ extension Statements {
           order by w.refunds_due_at limit \(customersSeenMax)),
         chosen as materialized (
           select w.* from (select * from due order by refunds_due_at offset 0) d cross join lateral (
-            select app_id, environment, customer from history_walks
+            select ctid as place from history_walks
             where app_id = d.app_id and environment = d.environment and customer = d.customer
               and refunds_due_at <= now() and (refunds_until > now()) is not true
             for no key update skip locked) w
           limit \(customersClaimedMax))
         update history_walks w set refunds_reader = w.refunds_reader + 1,
           refunds_until = now() + make_interval(secs => $3)
-        from chosen c
-        where w.app_id = c.app_id and w.environment = c.environment and w.customer = c.customer
+        from chosen c where w.ctid = c.place
         returning w.app_id, w.environment, w.customer, w.refunds_reader, coalesce(w.swept_asked_id, w.asked_id),
           w.refunds_revision, w.refunds_failures, 0, now()
         """,

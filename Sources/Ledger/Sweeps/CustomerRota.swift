@@ -103,11 +103,11 @@ extension Statements {
         "customers.schedule",
         """
         with new as materialized (
-          select w.app_id, w.environment, w.customer, p.customers_every, p.refunds_every
+          select w.place, p.customers_every, p.refunds_every
           from unnest($1::text[], $2::text[], $3::float8[], $4::float8[])
             as p(app, environment, customers_every, refunds_every)
           cross join lateral (
-            select app_id, environment, customer from history_walks
+            select ctid as place from history_walks
             where app_id = p.app and environment = p.environment and wanted_by is null and due_at is null
             limit \(customerStepMax) for no key update skip locked) w
           limit \(customerStepMax)),
@@ -115,8 +115,7 @@ extension Statements {
           update history_walks w set due_at = now() + random() * make_interval(secs => n.customers_every),
             refunds_due_at = case when w.active_until > now()
               then now() + random() * make_interval(secs => n.refunds_every) end
-          from new n
-          where w.app_id = n.app_id and w.environment = n.environment and w.customer = n.customer
+          from new n where w.ctid = n.place
           returning 1)
         select count(*) from scheduled
         """,
