@@ -42,9 +42,13 @@ extension Statements {
             refunds_due_at = coalesce(w.refunds_due_at,
               case when w.due_at < 'infinity' then now() + random() * make_interval(secs => $1) end)),
         gone as (
-          update history_walks w set due_at = 'infinity', wanted_by = null, refunds_due_at = null from bought b
-          where b.customer_id <> b.original and w.app_id = b.app_id and w.environment = b.environment
-            and w.customer = b.original and w.due_at is distinct from 'infinity'),
+          update history_walks w set due_at = 'infinity', wanted_by = null, refunds_due_at = null from (
+            select h.place from bought b cross join lateral (
+              select ctid as place from history_walks
+              where app_id = b.app_id and environment = b.environment and customer = b.original
+                and b.customer_id <> b.original and due_at is distinct from 'infinity' for no key update) h
+            offset 0) h
+          where w.ctid = h.place),
         moved as (
           update customer_progress p set searched_xid = s.xid, searched_id = s.id
           from (select xid, id from step order by xid desc, id desc limit 1) s)
