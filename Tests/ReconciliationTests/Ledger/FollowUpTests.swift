@@ -300,7 +300,7 @@ import Testing
             #expect(try await lab.texts("select user_id from revocations") == [name.key])
             #expect(try await erasure.readmit("u1", app: "game"))
             try await lab.hear(Self.bought.signed(90))
-            #expect(try await lab.followUp().events == 1)
+            #expect(try await lab.followUp().events == 3, "the reinstatement, and what the subscription is")
             // When something is heard of the subscription, or its row is due, its end is looked for again.
             try await lab.run("update chains set due_at = now() where state is not null")
             #expect(try await lab.followUp().events == 0)
