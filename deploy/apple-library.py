@@ -291,7 +291,14 @@ def main(base, state, port):
         "get_status_of_subscription_renewal_date_extensions",
         lambda: client.get_status_of_subscription_renewal_date_extensions("all", "vip").succeededCount == 1,
     )
-    holds("RENEWAL_EXTENDED arrived", arrived(2)[-1].rawNotificationType == "RENEWAL_EXTENDED")
+    def extensions():
+        extended, summary = arrived(3)[1:]
+        assert extended.rawNotificationType == "RENEWAL_EXTENDED"
+        assert (summary.rawNotificationType, summary.rawSubtype) == ("RENEWAL_EXTENSION", "SUMMARY")
+        assert summary.data is None and summary.summary.requestIdentifier == "all"
+        return summary.summary.succeededCount == 1 and summary.summary.failedCount == 0
+
+    holds("RENEWAL_EXTENDED and the summary of the extension for all arrived", extensions)
     control("POST", "clock", {"advance": "P1M"})
     control("POST", "clock", {"advance": "P3D"})
     control("POST", f"subscriptions/{original}", {"billing": "fails"})
@@ -307,6 +314,7 @@ def main(base, state, port):
     expected = [
         ("SUBSCRIBED", "INITIAL_BUY"),
         ("RENEWAL_EXTENDED", None),
+        ("RENEWAL_EXTENSION", "SUMMARY"),
         ("DID_RENEW", None),
         ("DID_FAIL_TO_RENEW", "GRACE_PERIOD"),
         ("GRACE_PERIOD_EXPIRED", None),
@@ -320,6 +328,8 @@ def main(base, state, port):
         seen = [(notification.rawNotificationType, notification.rawSubtype) for notification in heard]
         assert seen == expected, seen
         for notification in heard:
+            if notification.summary is not None:
+                continue
             transaction(notification.data.signedTransactionInfo)
             verifier.verify_and_decode_renewal_info(notification.data.signedRenewalInfo)
         return True
