@@ -61,7 +61,9 @@ package struct NotificationRoutes: Sendable {
     private let logger: Logger
     private let security: SecurityLog
     private let verifiers = NotificationVerifiers()
-    private let turns = AsyncSemaphore(ProcessInfo.processInfo.activeProcessorCount, waitersMax: waitersMax)
+    /// Verifications at a time: half of the cores, so that a flood of notifications leaves the other half to posts.
+    private let turns = AsyncSemaphore(
+        max(1, ProcessInfo.processInfo.activeProcessorCount / 2), waitersMax: waitersMax)
     private let unknownApps: DayCount
     private let refusals = OncePerMinute<NotificationRefusal>()
     private let strangers = OncePerMinute<Outcome>()
