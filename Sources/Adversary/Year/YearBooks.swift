@@ -1,4 +1,5 @@
 import AppStoreSimulator
+import Encoding
 import Foundation
 
 /// Apple's word about one transaction at one moment, read from a signed transaction or from the store's ledger.
@@ -22,11 +23,8 @@ struct AppleWord: Decodable, Sendable, Equatable {
     /// A signed transaction in its compact form; nil: it is none.
     init?(jws: String) {
         let parts = jws.split(separator: ".")
-        guard parts.count == 3 else { return nil }
-        var text = parts[1].replacing("-", with: "+").replacing("_", with: "/")
-        text += String(repeating: "=", count: (4 - text.utf8.count % 4) % 4)
-        guard let json = Data(base64Encoded: String(text)) else { return nil }
-        self.init(json: json)
+        guard parts.count == 3, let json = Base64.decodeURL(Array(parts[1].utf8)[...]) else { return nil }
+        self.init(json: Data(json))
     }
 
     /// A purchase as the store's ledger has it now.

@@ -52,7 +52,7 @@ extension Statements {
         ]
     }
 
-    /// Has the failures of these builds asked for now, because a worker has just started.
+    /// Has the failures of these builds asked for at once, because a worker has just started.
     package static let beginNotificationSweeps = Statement<[SweptBuild], Void>(
         "sweeps.begin_notifications",
         """
