@@ -99,7 +99,7 @@ extension Statements {
           (select transaction_id from grants where transaction_id = i.id)
           union all (select transaction_id from grants where purchase_key = i.purchase_key)
           union all (select transaction_id from grants where period_key = i.period_key) limit 1) g on true
-        left join lateral (select \(waitsForWord) as waits from provisional_grants p
+        left join lateral (select \(waitsForAnswer) as waits from provisional_grants p
           where p.transaction_id = g.transaction_id and p.receipt_id = $1 offset 0) p on true
         left join lateral (select state, reason from outcomes
           where receipt_id = $1 and transaction_id = i.id offset 0) o on true

@@ -210,7 +210,7 @@ extension Statements {
             where later.app_id = r.app_id and later.user_id = r.user_id and later.received_at > r.received_at
               and later.state in ('granted', 'already_granted')) end,
           r.rescues,
-          (select bool_or(\(waitsForWord)) from provisional_grants p where p.receipt_id = r.id),
+          (select bool_or(\(waitsForAnswer)) from provisional_grants p where p.receipt_id = r.id),
           r.order_id, r.installation_id, r.target, r.declared,
           (select true from ordering_apps where app_id = r.app_id), coalesce(r.claimed_at, r.received_at), r.lines,
           case when r.lines > 0 then (

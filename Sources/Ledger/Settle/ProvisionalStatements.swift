@@ -82,9 +82,9 @@ extension Statements {
         },
         read: { row throws(PostgresError) in try row.text(0) })
 
-    /// Of a row `p` of provisional_grants: whether it was given and Apple has not been heard about it. Not for a WHERE
+    /// Of a row `p` of provisional_grants: whether it was given and Apple has not answered about it. Not for a WHERE
     /// clause: there the planner may walk the index of all that wait, which statistics of a quiet day call empty.
-    static let waitsForWord = "(p.granted_at is not null and p.confirmed_at is null and p.revoked_at is null)"
+    static let waitsForAnswer = "(p.granted_at is not null and p.confirmed_at is null and p.revoked_at is null)"
 
     /// What is not decided for good in a receipt, with the facts that are stored: what was given on trust, held and open.
     package static let undecidedPurchases = Statement<UUID, TrustedReceipt.Purchase>(
@@ -98,7 +98,7 @@ extension Statements {
         left join lateral (select state, reason from outcomes
           where receipt_id = $1 and transaction_id = i.transaction_id offset 0) o on true
         left join lateral (
-          select g.purchase_key, \(waitsForWord) as waits from provisional_grants p
+          select g.purchase_key, \(waitsForAnswer) as waits from provisional_grants p
           join grants g on g.transaction_id = p.transaction_id and g.receipt_id = p.receipt_id
           where p.transaction_id = i.transaction_id and p.receipt_id = $1 offset 0) p on p.waits
         where p.waits or o.state in ('open', 'held')
@@ -114,7 +114,7 @@ extension Statements {
     package struct Unconfirmed: Sendable {
         package let appID: String
         package let grants: Int
-        /// How long the oldest of them has waited for Apple's word; 0 where none does.
+        /// How long the oldest of them has waited for Apple's answer; 0 where none does.
         package let seconds: Double
     }
 

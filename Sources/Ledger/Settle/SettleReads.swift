@@ -251,7 +251,7 @@ extension Statements {
               offset 0) bought on true
             -- By their keys alone: the index of the unconfirmed would be walked for each.
             left join lateral (
-              select \(waitsForWord) as is_open, event_id from provisional_grants p
+              select \(waitsForAnswer) as is_open, event_id from provisional_grants p
               where g.transaction_id = i.transaction and g.receipt_id = i.receipt and p.transaction_id = i.transaction
                 and p.receipt_id = i.receipt offset 0) p on true
             left join lateral (
@@ -339,7 +339,7 @@ extension Statements {
         select p.receipt_id, p.transaction_id
         from unnest($1::uuid[]) as i(id) cross join lateral (
           select * from provisional_grants where receipt_id = i.id offset 0) p
-        where (select true from provisional_grants limit 1) and \(waitsForWord)
+        where (select true from provisional_grants limit 1) and \(waitsForAnswer)
         """,
         bind: { [.uuids($0)] },
         read: { row throws(PostgresError) in (receiptID: try row.uuid(0), transactionID: try row.text(1)) })

@@ -48,23 +48,23 @@ extension ReceiptVerifier {
             } catch {
                 refusals.append(error)
                 if !error.fate.leavesItToOthers {
-                    return try await giveOnTrust(refusals, of: receipt, for: app, otherwise: error)
+                    return examination(of: error, after: refusals, for: app)
                 }
             }
         }
         let refusal = refusals.first(where: \.isTry) ?? refusals.first ?? AppleRefusal(.hold(.credentialsMissing))
-        return try await giveOnTrust(refusals, of: receipt, for: app, otherwise: refusal)
+        return examination(of: refusal, after: refusals, for: app)
     }
 
     // MARK: Apple is away
 
-    private func giveOnTrust(
-        _ refusals: [AppleRefusal], of receipt: StoredReceipt, for app: AppServices, otherwise refusal: AppleRefusal
-    ) async throws(AppleRefusal) -> Examination {
+    /// What the refusal means, with the purchases about which none of the services could be reached.
+    private func examination(
+        of refusal: AppleRefusal, after refusals: [AppleRefusal], for app: AppServices
+    ) -> Examination {
         let ids = unreached(by: refusals) ?? []
         let entries = refusals.lazy.map(\.unreached.entries).first { !$0.isEmpty } ?? []
-        return try await giveOnTrust(
-            Unreached(entries: entries, ids: ids), of: receipt, for: app, otherwise: examination(of: refusal))
+        return examination(of: refusal).with(Unreached(entries: entries, ids: ids), for: app)
     }
 
     /// The ids of the purchases about which none of the services could be reached. Nil: there was no service to ask.
@@ -188,7 +188,8 @@ extension ReceiptVerifier {
         do throws(AppleRefusal) {
             let examination = try await judge(verified, calls, of: receipt, for: app)
             switch examination {
-            case .postpone, .partly(_, .postpone): answers.note(verified, about: receipt.id)
+            case .postpone, .partly(_, .postpone), .unreached(_, .postpone), .unreached(_, .partly(_, .postpone)):
+                answers.note(verified, about: receipt.id)
             default: answers.forget(receipt.id)
             }
             return examination
@@ -398,7 +399,7 @@ extension ReceiptVerifier {
         let otherwise = try round.examination(by: informed)
         var unreached = round.unreached(by: informed)
         if let ids { unreached.ids.formIntersection(ids) }
-        return try await giveOnTrust(unreached, of: receipt, for: app, otherwise: otherwise)
+        return otherwise.with(unreached, for: app)
     }
 
     /// The questions to Apple, from what is known of the listed purchases and of their owners.

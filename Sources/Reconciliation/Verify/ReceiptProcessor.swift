@@ -17,8 +17,7 @@ import WorkQueue
 /// | settle | ``Step`` | ``Settlement`` | ``VerdictWriter`` |
 /// | acknowledge | ``Settlement`` | ``Result`` | `settle` below, and then ``VerifyWorker`` |
 ///
-/// No step reaches back. Where policy gives purchases before Apple has confirmed them, ``TrustPass`` does so between
-/// verify and decide.
+/// No step reaches back. ``TrustPass`` is a pass of its own between verify and decide.
 struct ReceiptProcessor: Sendable {
     enum Result: Sendable, Equatable {
         /// Acknowledge: the row is settled, comes back at its due time, or needs no work any more.
@@ -60,7 +59,7 @@ struct ReceiptProcessor: Sendable {
         writer = VerdictWriter(
             ledger: ledger, receiptVerifier: receiptVerifier, workQueue: workQueue, report: report, followUps: followUps
         )
-        trustPass = TrustPass(ledger: ledger, writer: writer)
+        trustPass = TrustPass(ledger: ledger, receiptVerifier: receiptVerifier, writer: writer)
     }
 
     /// - Parameters:

@@ -8,10 +8,8 @@ package import Purchases
 /// The result of examining a receipt.
 package indirect enum Examination: Sendable {
     case finding(Verdict.Finding)
-    /// Apple cannot be reached, and policy may give these purchases before Apple has confirmed them: each would be
-    /// granted. `beside` holds the receipt's other purchases as they stand; none of them is a grant. Whether or not any
-    /// purchase is given, the receipt goes on with `otherwise`.
-    case provisional([Verdict.Entry], beside: [Verdict.Entry], otherwise: Examination)
+    /// Apple could not be reached about some of the purchases. The receipt goes on with `otherwise`.
+    case unreached(Unreached, otherwise: Examination)
     /// Apple was asked and gave no usable answer: an attempt.
     case retry(Reason, call: Verdict.Call?)
     /// Apple was not asked, or told us to wait: no attempt.
@@ -132,7 +130,7 @@ package struct ReceiptVerifier: Sendable {
             isAsked = needsConfirmation(signed, by: source, of: receipt, for: app)
             if !isAsked, !isFresh(signed.signedDate, by: source, of: receipt) { entry = entry.noting(.appleUnasked) }
         } else {
-            isAsked = receipt.isOnTrust && entry.decision.leavesTrustOpen
+            isAsked = receipt.needsAnswer(despite: entry.decision)
         }
         guard isAsked else { return .finding(.transactions([entry])) }
         if let known = try await known(entry, of: receipt, by: judge, for: app) {
@@ -234,43 +232,10 @@ package struct ReceiptVerifier: Sendable {
         } catch {
             // Apple signed this id. If Apple now calls it invalid, that is no proof against the purchase (P14).
             guard case .reject(.invalidTransactionID) = error.fate else {
-                let entry = Verdict.Entry(transaction: transaction, decision: .open(.appleUnavailable))
-                let isUnreached = error.isOutage && !receipt.isOnTrust
-                return try await giveOnTrust(
-                    Unreached(entries: [entry], ids: isUnreached ? [transaction.id] : []), of: receipt, for: app,
-                    otherwise: examination(of: error))
+                return examination(of: error).with(receipt.unreached(transaction, after: error), for: app)
             }
             throw AppleRefusal(.retry(.appleAnswer), calls: error.calls)
         }
-    }
-
-    // MARK: Apple is away
-
-    /// What follows for purchases that were verified here and about which Apple could not be reached. A purchase may be
-    /// given on trust if it would be granted to its poster after Apple's confirmation (B10). An answer of Apple's about
-    /// a purchase, a limit of Apple's, and a refusal of our credentials are no outage.
-    func giveOnTrust(
-        _ unreached: Unreached, of receipt: StoredReceipt, for app: AppServices, otherwise: Examination
-    ) async throws(AppleRefusal) -> Examination {
-        guard app.policy.provisional != nil, !unreached.ids.isEmpty else { return otherwise }
-        let judge = try await judge(of: unreached.entries.map(\.transaction), in: receipt, for: app)
-        var given: [Verdict.Entry] = []
-        var others: [Verdict.Entry] = []
-        for entry in unreached.entries {
-            let wanted = judge.judge(entry.transaction)
-            if unreached.ids.contains(entry.transaction.id),
-                app.policy.mayBeProvisional(wanted, posterID: receipt.userID)
-            {
-                given.append(wanted)
-            } else if case .grant = entry.decision {
-                // Left open for the next verdict, which checks all that a grant has to pass.
-                others.append(Verdict.Entry(transaction: entry.transaction, decision: .open(.appleUnavailable)))
-            } else {
-                others.append(entry)
-            }
-        }
-        return given.isEmpty
-            ? otherwise : .provisional(judge.settled(given), beside: others, otherwise: otherwise)
     }
 
     // MARK: Questions

@@ -20,10 +20,10 @@ enum Step: Sendable {
     /// | Apple was not asked, or named a time | postponed |
     /// | some purchases judged, the others open | written, as an attempt or without one |
     /// | Apple's lane is needed | moved there |
+    /// | Apple could not be reached about some purchases | as the examination says otherwise |
     init(_ examination: Examination, of receipt: StoredReceipt, by schedule: RetrySchedule) {
         switch examination {
-        // ``TrustPass`` has taken the purchases on trust out of it.
-        case .provisional(_, _, let otherwise): self.init(otherwise, of: receipt, by: schedule)
+        case .unreached(_, let otherwise): self.init(otherwise, of: receipt, by: schedule)
         case .finding(.receipt(.rejected(let reason))) where Self.stays(receipt, despite: reason):
             self = .postpone(reason, by: schedule.heldDelay(of: receipt))
         case .finding(let finding): self = .write(finding)
@@ -43,10 +43,9 @@ enum Step: Sendable {
     }
 
     /// Whether a receipt stays open although its proof fails as a whole. The client may have finished the transactions
-    /// because we allowed it: held purchases with stored facts stay owed, and only Apple's answer ends what was given
-    /// on trust.
+    /// because we allowed it: held purchases with stored facts stay owed, and some receipts only Apple's answer ends.
     private static func stays(_ receipt: StoredReceipt, despite reason: Reason) -> Bool {
-        if receipt.isOnTrust { return !Reason.takingBack.contains(reason) }
+        if let waits = receipt.waitsForAnswer(despite: reason) { return waits }
         return receipt.state == .held && receipt.reason.flatMap(Reason.init(rawValue:))?.holdsFacts == true
     }
 }

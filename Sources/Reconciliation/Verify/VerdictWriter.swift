@@ -158,26 +158,22 @@ struct VerdictWriter: Sendable {
         return try await prepare(.transactions(judge.settled(named)), of: receipt, for: app)
     }
 
-    /// The finding in the form that is written. For a receipt on trust it is read as Apple's answer about what was
-    /// given. For an app in shadow it is decided and not given.
+    /// The finding in the form that is written: as Apple's answer, where the receipt waits for one. For an app in shadow
+    /// it is decided and not given.
     private func prepare(
         _ finding: Verdict.Finding, of receipt: StoredReceipt, for app: AppServices
     ) async throws(LedgerError) -> Verdict.Finding {
         // Apple has said nothing yet.
         if case .receipt(.open) = finding { return finding }
-        guard receipt.isOnTrust else { return try await holdInShadow(finding, of: receipt, for: app) }
-        let trusted = TrustedReceipt(
-            try await ledger.patiently { () throws(LedgerError) in
-                try await ledger.run(Statements.undecidedPurchases, receipt.id)
-            })
-        return try await holdInShadow(trusted.reading(finding), of: receipt, for: app, except: trusted.given)
+        let answer = try await ledger.answer(of: finding, to: receipt)
+        return try await holdInShadow(answer.finding, of: receipt, for: app, except: answer.given)
     }
 
     /// In shadow, records what would be given, and holds it (`AppPolicy/Mode`).
     ///
-    /// - Parameter given: purchases that were given on trust before the app was in shadow.
+    /// - Parameter given: purchases that the receipt was given before the app was in shadow.
     private func holdInShadow(
-        _ finding: Verdict.Finding, of receipt: StoredReceipt, for app: AppServices, except given: Set<String> = []
+        _ finding: Verdict.Finding, of receipt: StoredReceipt, for app: AppServices, except given: Set<String>
     ) async throws(LedgerError) -> Verdict.Finding {
         guard app.policy.mode == .shadow, case .transactions(let entries) = finding else { return finding }
         let decided = entries.filter { $0.decision.gives && !given.contains($0.transaction.id) }

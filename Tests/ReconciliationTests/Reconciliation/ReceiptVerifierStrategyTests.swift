@@ -332,19 +332,21 @@ import Testing
                 var fault = FaultRequest(.status, on: .transactionInfo)
                 fault.status = 503
                 try lab.store.fault(fault)
-                let seen = { Seen(await lab.receiptVerifier().examine($0, for: $1)) }
-                #expect(await seen(row, try await app(strategies)) == .retry(.appleAnswer), "\(strategies)")
+                let seen = { try await lab.receiptVerifier().seen($0, for: $1) }
+                #expect(try await seen(row, try await app(strategies)) == .retry(.appleAnswer), "\(strategies)")
                 // Trust is a policy of its own, and is asked as in any outage (B10).
                 let trusting = try await lab.app(legacyReceipts: strategies) {
                     $0.provisional = .init(perUserPerDay: 1, perAppPerDay: 1, purchasesMin: 0)
                     $0.products["coins"]?.isProvisional = true
                 }
-                #expect(await seen(row, trusting) == .provisional([id: .coins], .retry(.appleAnswer)), "\(strategies)")
+                #expect(
+                    try await seen(row, trusting) == .provisional([id: .coins], .retry(.appleAnswer)), "\(strategies)")
                 // A purchase that needs no answer of Apple's does not wait, whichever service is down.
                 fault.endpoint = .all
                 try lab.store.fault(fault)
                 try await lab.lab.settle(try await lab.lab.post("u2"), .purchase(id))
-                #expect(await seen(row, try await app(strategies)) == .entries([id: .held(.review)]), "\(strategies)")
+                #expect(
+                    try await seen(row, try await app(strategies)) == .entries([id: .held(.review)]), "\(strategies)")
             }
             let sale = try await lab.sell()
             let calls = lab.store.calls().count

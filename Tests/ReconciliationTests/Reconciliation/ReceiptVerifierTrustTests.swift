@@ -57,13 +57,13 @@ import Testing
             ] {
                 lab.store.clearFaults()
                 try lab.store.fault(fault)
-                let seen = Seen(await lab.receiptVerifier().examine(row, for: try await Self.app(lab)))
+                let seen = try await lab.receiptVerifier().seen(row, for: try await Self.app(lab))
                 #expect(seen == .provisional([id: .coins], .retry(reason)), "\(fault)")
-                let off = Seen(await lab.receiptVerifier().examine(row, for: try await Self.app(lab, isOn: false)))
+                let off = try await lab.receiptVerifier().seen(row, for: try await Self.app(lab, isOn: false))
                 #expect(off == .retry(reason))
                 let again = lab.row(
                     .signedTransaction(sale.signedTransaction), lane: .apple, attempt: 1, isOnTrust: true)
-                let second = Seen(await lab.receiptVerifier().examine(again, for: try await Self.app(lab)))
+                let second = try await lab.receiptVerifier().seen(again, for: try await Self.app(lab))
                 #expect(second == .retry(reason), "given before: the rest is up to Apple")
             }
         }
@@ -79,7 +79,7 @@ import Testing
             try lab.store.refund(taken.purchase.transactionId)
             let refunded = lab.row(.signedTransaction(taken.signedTransaction), lane: .apple)
             #expect(
-                Seen(await lab.receiptVerifier().examine(refunded, for: app))
+                try await lab.receiptVerifier().seen(refunded, for: app)
                     == .entries([taken.purchase.transactionId: .rejected(.refunded)]))
             for (fault, expected) in [
                 (Self.fault(.error) { $0.errorCode = 4_040_010 }, Seen.retry(.notFoundYet)),
@@ -91,11 +91,11 @@ import Testing
             ] as [(FaultRequest, Seen)] {
                 lab.store.clearFaults()
                 try lab.store.fault(fault)
-                #expect(Seen(await lab.receiptVerifier().examine(row, for: app)) == expected, "\(fault)")
+                #expect(try await lab.receiptVerifier().seen(row, for: app) == expected, "\(fault)")
                 try await lab.lab.run("delete from halts")
                 await lab.halts.refresh()
             }
-            #expect(Seen(await lab.receiptVerifier().examine(row, for: app)) == .postpone(.appleBudget))
+            #expect(try await lab.receiptVerifier().seen(row, for: app) == .postpone(.appleBudget))
         }
     }
 
@@ -106,17 +106,17 @@ import Testing
             let proof = Proof.signedTransaction(sale.signedTransaction)
             let app = try await Self.app(lab)
             let receiptVerifier = lab.receiptVerifier()
-            #expect(Seen(await receiptVerifier.examine(lab.row(proof), for: app)) == .reroute)
+            #expect(try await receiptVerifier.seen(lab.row(proof), for: app) == .reroute)
             try lab.store.fault(Self.fault(.status) { $0.status = 503 })
             for _ in 0..<Breaker.callsMin { _ = await receiptVerifier.examine(lab.row(proof, lane: .apple), for: app) }
             let calls = lab.store.calls().count
             let id = sale.purchase.transactionId
-            #expect(Seen(await receiptVerifier.examine(lab.row(proof), for: app)) == .reroute)
+            #expect(try await receiptVerifier.seen(lab.row(proof), for: app) == .reroute)
             #expect(
-                Seen(await receiptVerifier.examine(lab.row(proof, lane: .apple), for: app))
+                try await receiptVerifier.seen(lab.row(proof, lane: .apple), for: app)
                     == .provisional([id: .coins], .postpone(.appleUnavailable)))
             #expect(lab.store.calls().count == calls, "nobody was asked")
-            #expect(Seen(await receiptVerifier.examine(lab.row(proof, isOnTrust: true), for: app)) == .reroute)
+            #expect(try await receiptVerifier.seen(lab.row(proof, isOnTrust: true), for: app) == .reroute)
         }
     }
 
@@ -138,7 +138,7 @@ import Testing
                 for proof in [Proof.signedTransaction(sale.signedTransaction), .receipt(sale.receipt)] {
                     let row = lab.row(proof, lane: .apple, id: posted.id, isOnTrust: isOnTrust)
                     #expect(
-                        Seen(await lab.receiptVerifier().examine(row, for: app)) == expected,
+                        try await lab.receiptVerifier().seen(row, for: app) == expected,
                         "\(proof.kind) \(isOnTrust)")
                 }
             }
@@ -168,11 +168,11 @@ import Testing
             ] as [(String, [FaultRequest], Seen)] {
                 lab.store.clearFaults()
                 for fault in faults { try lab.store.fault(fault) }
-                let seen = Seen(
-                    await lab.receiptVerifier().examine(row, for: try await Self.app(lab, legacyReceipts: strategies)))
+                let seen =
+                    try await lab.receiptVerifier().seen(row, for: try await Self.app(lab, legacyReceipts: strategies))
                 #expect(seen == expected, "\(strategies) \(faults.count)")
                 let off = try await Self.app(lab, isOn: false, legacyReceipts: strategies)
-                let otherwise = Seen(await lab.receiptVerifier().examine(row, for: off))
+                let otherwise = try await lab.receiptVerifier().seen(row, for: off)
                 #expect(otherwise == .retry(.appleAnswer) || otherwise == .postpone(.halted))
                 try await lab.lab.run("delete from halts")
                 await lab.halts.refresh()
@@ -200,13 +200,13 @@ import Testing
             for strategies in ["serverApi", "verifyReceipt"] {
                 let app = try await Self.app(lab, legacyReceipts: strategies)
                 #expect(
-                    Seen(await lab.receiptVerifier().examine(row, for: app))
+                    try await lab.receiptVerifier().seen(row, for: app)
                         == .provisional([fresh: .coins], .retry(.appleAnswer)), "\(strategies)")
             }
             // Apple is asked about the purchase on trust, and Apple's answer is the receipt's verdict.
             lab.store.clearFaults()
             let app = try await Self.app(lab, legacyReceipts: "serverApi")
-            guard case .entries(let entries) = Seen(await lab.receiptVerifier().examine(row, for: app)) else {
+            guard case .entries(let entries) = try await lab.receiptVerifier().seen(row, for: app) else {
                 Issue.record("not judged")
                 return
             }
@@ -224,7 +224,7 @@ import Testing
             var once = Self.down
             once.count = 1
             try lab.store.fault(once)
-            let partly = Seen(await lab.receiptVerifier().examine(row, for: app))
+            let partly = try await lab.receiptVerifier().seen(row, for: app)
             guard case .provisional(let given, .partly(let entries, .appleAnswer)) = partly, let id = given.keys.first
             else {
                 Issue.record("not given on trust: \(partly)")
@@ -245,8 +245,8 @@ import Testing
                     // the call.
                     return .init(calls: isLast ? 1 : 0, endsIn: .milliseconds(250), stoppedFor: .zero)
                 }, stop: { _, _ in }, logger: .silent)
-            let limited = Seen(
-                await lab.receiptVerifier(AppleGateway(halts: lab.halts, governor: dry)).examine(row, for: app))
+            let limited =
+                try await lab.receiptVerifier(AppleGateway(halts: lab.halts, governor: dry)).seen(row, for: app)
             guard case .provisional(let one, _) = limited else {
                 Issue.record("not given on trust: \(limited)")
                 return
@@ -254,7 +254,7 @@ import Testing
             #expect(one.count == 1)
             // More purchases than may be looked up: Apple was not asked about the rest.
             let many = lab.row(.receipt(try lab.receipt(ids + (try await lab.sell(6)))))
-            guard case .provisional(let few, _) = Seen(await lab.receiptVerifier().examine(many, for: app)) else {
+            guard case .provisional(let few, _) = try await lab.receiptVerifier().seen(many, for: app) else {
                 Issue.record("not given on trust")
                 return
             }
@@ -268,7 +268,7 @@ import Testing
             ] {
                 lab.store.clearFaults()
                 try lab.store.fault(fault)
-                #expect(Seen(await lab.receiptVerifier().examine(single, for: app)) == expected, "\(fault)")
+                #expect(try await lab.receiptVerifier().seen(single, for: app) == expected, "\(fault)")
                 try await lab.lab.run("delete from halts")
                 await lab.halts.refresh()
             }
@@ -284,7 +284,7 @@ import Testing
                 let app = try await Self.app(lab, legacyReceipts: strategies)
                 let receiptVerifier = lab.receiptVerifier()
                 #expect(
-                    Seen(await receiptVerifier.examine(lab.row(.receipt(sale.receipt), lane: .local), for: app))
+                    try await receiptVerifier.seen(lab.row(.receipt(sale.receipt), lane: .local), for: app)
                         == .reroute)
                 try lab.store.fault(Self.down)
                 for _ in 0..<Breaker.callsMin {
@@ -292,7 +292,7 @@ import Testing
                 }
                 let calls = lab.store.calls().count
                 #expect(
-                    Seen(await receiptVerifier.examine(lab.row(.receipt(sale.receipt), lane: .local), for: app))
+                    try await receiptVerifier.seen(lab.row(.receipt(sale.receipt), lane: .local), for: app)
                         == .provisional([id: .coins], .postpone(.appleUnavailable)), "\(strategies)")
                 #expect(lab.store.calls().count == calls, "nobody was asked")
                 lab.store.clearFaults()

@@ -172,11 +172,12 @@ indirect enum Seen: Equatable, CustomStringConvertible {
     /// By transaction id, and why the rest waits.
     case partly([String: Decision], Reason)
     case reroute
+    /// What may be given on trust, by transaction id, and how the receipt goes on.
     case provisional([String: Decision], Seen)
 
     init(_ examination: Examination) {
         switch examination {
-        case .provisional(let entries, _, let otherwise): self = .provisional(Self.decisions(entries), Seen(otherwise))
+        case .unreached(_, let otherwise): self = Seen(otherwise)
         case .finding(.transactions(let entries)): self = .entries(Self.decisions(entries))
         case .partly(let entries, .retry(let reason, _)), .partly(let entries, .postpone(let reason, _)):
             self = .partly(Self.decisions(entries), reason)
@@ -188,7 +189,7 @@ indirect enum Seen: Equatable, CustomStringConvertible {
         }
     }
 
-    private static func decisions(_ entries: [Verdict.Entry]) -> [String: Decision] {
+    static func decisions(_ entries: [Verdict.Entry]) -> [String: Decision] {
         Dictionary(entries.map { ($0.transaction.id, $0.decision) }, uniquingKeysWith: { first, _ in first })
     }
 
@@ -203,6 +204,17 @@ indirect enum Seen: Equatable, CustomStringConvertible {
         case .reroute: "reroute"
         case .provisional(let entries, let otherwise): "provisional \(entries), otherwise \(otherwise)"
         }
+    }
+}
+
+extension ReceiptVerifier {
+    /// What the receipt comes to, and what of it may be given on trust.
+    func seen(_ receipt: StoredReceipt, for app: AppServices) async throws -> Seen {
+        let examination = await examine(receipt, for: app)
+        guard case .unreached(let unreached, _) = examination else { return Seen(examination) }
+        let judge = try await freshJudge(of: unreached.entries.map(\.transaction), in: receipt, for: app)
+        let wanted = TrustCandidates(unreached, by: judge).wanted
+        return wanted.isEmpty ? Seen(examination) : .provisional(Seen.decisions(wanted), Seen(examination))
     }
 }
 

@@ -8,17 +8,21 @@ import Service
 /// it does not touch.
 struct TrustPass: Sendable {
     let ledger: Ledger
+    let receiptVerifier: ReceiptVerifier
     let writer: VerdictWriter
 
     /// The receipt and the examination with which the receipt goes on.
     func pass(
         _ examination: Examination, of receipt: StoredReceipt, for app: AppServices
     ) async throws(LedgerError) -> (StoredReceipt, Examination) {
-        guard case .provisional(let entries, let others, let otherwise) = examination else {
-            return (receipt, examination)
+        guard case .unreached(let unreached, let otherwise) = examination else { return (receipt, examination) }
+        let judge = try await ledger.patiently { () throws(LedgerError) in
+            try await receiptVerifier.freshJudge(of: unreached.entries.map(\.transaction), in: receipt, for: app)
         }
+        let candidates = TrustCandidates(unreached, by: judge)
+        guard !candidates.wanted.isEmpty else { return (receipt, otherwise) }
         var receipt = receipt
-        if try await give(entries, beside: others, of: receipt, for: app) { receipt.isOnTrust = true }
+        if try await give(candidates, of: receipt, for: app) { receipt.isOnTrust = true }
         CrashPoint.afterTrustBeforeRow.reached()
         return (receipt, otherwise)
     }
@@ -27,11 +31,11 @@ struct TrustPass: Sendable {
     /// limits have room (B10). The worker takes the places first, so that its death in between gives nothing beyond the
     /// limits. The receipt stays open, and its tries at Apple are not counted here.
     ///
-    /// - Parameter others: the receipt's other purchases. The verdict names them, so that nobody takes the receipt for
+    /// - Parameter candidates: the verdict names the receipt's other purchases too, so that nobody takes the receipt for
     ///   safe to finish because of what was given.
     /// - Returns: whether anything was given.
     private func give(
-        _ entries: [Verdict.Entry], beside others: [Verdict.Entry], of receipt: StoredReceipt, for app: AppServices
+        _ candidates: TrustCandidates, of receipt: StoredReceipt, for app: AppServices
     ) async throws(LedgerError) -> Bool {
         guard let limits = app.policy.provisional, let userID = receipt.userID else { return false }
         let question = Statements.HistoryQuestion(
@@ -45,15 +49,16 @@ struct TrustPass: Sendable {
         }
         let places = Statements.PlaceQuestion(
             receiptID: receipt.id, appID: receipt.appID,
-            transactions: entries.filter { app.policy.mayBeProvisional($0, posterID: userID) }.map(\.transaction),
+            transactions: candidates.wanted.filter { app.policy.mayBeProvisional($0, posterID: userID) }.map(
+                \.transaction),
             limits: limits)
         let placed = Set(
             try await ledger.patiently { () throws(LedgerError) in
                 try await ledger.run(Statements.takePlaces, places)
             })
         var trusted: [Verdict.Entry] = []
-        var rest = others
-        for entry in entries {
+        var rest = candidates.others
+        for entry in candidates.wanted {
             if case .grant(let goods, let source) = entry.decision, placed.contains(entry.transaction.id) {
                 trusted.append(entry.with(.provisional(goods: goods, source: source)))
             } else {
