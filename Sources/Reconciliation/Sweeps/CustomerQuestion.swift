@@ -50,10 +50,10 @@ struct CustomerQuestion: Sendable {
     /// Apple takes and whose host is up.
     static func places(_ sweeps: Sweeps, except rests: SweepRests<String> = .init()) -> [Statements.SweptPlace] {
         let scale = sweeps.ledger.schedule.scale
-        return sweeps.apps.ids.flatMap { id -> [Statements.SweptPlace] in
-            guard let app = sweeps.apps[id], app.serverAPI != nil, !sweeps.halts.isPaused(id), !rests.isResting(id),
-                sweeps.appleGateway.absence(of: .serverApi, for: app) == nil
-            else { return [] }
+        let askable = sweeps.askable(except: rests) {
+            $0.serverAPI != nil && sweeps.appleGateway.absence(of: .serverApi, for: $0) == nil
+        }
+        return askable.flatMap { id, app -> [Statements.SweptPlace] in
             let policy = app.policy.sweeps
             return app.lookUpOrder.map {
                 Statements.SweptPlace(
@@ -65,8 +65,59 @@ struct CustomerQuestion: Sendable {
 
     // MARK: Asking
 
+    /// Reads the customer's pages until the list ends, the customer's turn is over, or a page fails. Returns how long
+    /// the customer's app should rest; nil: not at all.
+    ///
+    /// - Parameters:
+    ///   - pagesMax: how many pages a list has at most. A longer one leads in a circle.
+    ///   - list: the list at Apple behind a page; nil: from the first page on.
+    ///   - end: what follows from the pages that were read here, once the last one is read and before it is stored.
+    func read<Content: CustomerPage>(
+        pagesMax: Int = .max,
+        _ list: @Sendable (ServerAPIClient, String, String?, [StoreEnvironment]) -> Pages<Content>,
+        end: ([Found]) async throws(AppleRefusal) -> Statements.CustomerPlace.Next
+    ) async -> Duration? {
+        let lease = sweeps.lease
+        var revision = claimed.revision
+        var seen: Set<String> = []
+        var read: [Found] = []
+        for number in 1...Self.pagesMax {
+            let askedAt = ContinuousClock.now
+            let failures = number == 1 ? claimed.failures : 0
+            do throws(AppleRefusal) {
+                let page = try await page { [revision] client, id, environments in
+                    list(client, id, revision, environments)
+                }
+                let found = await verified(page.signedTransactions)
+                if found.isUnverified, failures < Self.unverifiedMax {
+                    await fail(.appleAnswer, failures: failures)
+                    return nil
+                }
+                let isCircle = page.next.map { !seen.insert($0).inserted } ?? false
+                if isCircle || claimed.pages + number > pagesMax {
+                    await fail(.appleAnswer, failures: Self.failuresMax, forgetsPlace: true)
+                    return nil
+                }
+                read.append(found)
+                let next: Statements.CustomerPlace.Next =
+                    if page.next == nil {
+                        try await end(read)
+                    } else {
+                        number < Self.pagesMax ? .page(lease: lease) : .rest(Self.turn * scale)
+                    }
+                try await hear(found, revision: page.revision, next: next)
+                // A page that took longer than the lease: another reader goes on.
+                guard page.next != nil, ContinuousClock.now - askedAt < lease else { return nil }
+                revision = page.next
+            } catch {
+                return await putOff(error, hasPlace: revision != nil, failures: failures)
+            }
+        }
+        return nil
+    }
+
     /// One page. Where Apple does not know the id, another build of the app may have sold the purchase.
-    func page<Content: Page>(
+    private func page<Content: Page>(
         _ list: @Sendable (ServerAPIClient, String, [StoreEnvironment]) -> Pages<Content>
     ) async throws(AppleRefusal) -> Content {
         var builds = ([app] + app.otherBuilds)[...]
@@ -94,7 +145,7 @@ struct CustomerQuestion: Sendable {
         }.answer
     }
 
-    func verified(_ signed: [String]) async -> Found {
+    private func verified(_ signed: [String]) async -> Found {
         var found = Found()
         var places: [String: Int] = [:]
         for jws in signed {
@@ -119,7 +170,7 @@ struct CustomerQuestion: Sendable {
     // MARK: Writing
 
     /// Stores a page with the place behind it.
-    func hear(
+    private func hear(
         _ found: Found, revision: String?, next: Statements.CustomerPlace.Next
     ) async throws(AppleRefusal) {
         try await stored { () async throws(LedgerError) in try await store(found, revision: revision, next: next) }
@@ -198,7 +249,7 @@ struct CustomerQuestion: Sendable {
     /// - Parameters:
     ///   - hasPlace: whether Apple was asked for a page behind another one.
     ///   - failures: in a row, before this one.
-    func putOff(_ error: AppleRefusal, hasPlace: Bool, failures: Int) async -> Duration? {
+    private func putOff(_ error: AppleRefusal, hasPlace: Bool, failures: Int) async -> Duration? {
         switch error.fate {
         case .retry(let reason), .reject(let reason):
             let isRefused = error.calls.last?.code == APIErrorCode.invalidRequestRevision.rawValue
@@ -214,7 +265,7 @@ struct CustomerQuestion: Sendable {
     }
 
     /// Puts the customer off because an answer of Apple's was of no use.
-    func fail(_ reason: Reason, failures: Int, forgetsPlace: Bool = false) async {
+    private func fail(_ reason: Reason, failures: Int, forgetsPlace: Bool = false) async {
         let schedule = sweeps.ledger.schedule
         let delay =
             failures < Self.failuresMax
@@ -235,6 +286,17 @@ struct CustomerQuestion: Sendable {
             net == .customer ? Statements.putOffCustomer : Statements.putOffRefunds, row)
     }
 }
+
+/// A page of a list of one customer's transactions at Apple.
+protocol CustomerPage: Page {
+    /// Still to be verified.
+    var signedTransactions: [String] { get }
+    /// The cursor behind this page; nil: Apple named none.
+    var revision: String? { get }
+}
+
+extension HistoryPage: CustomerPage {}
+extension RefundPage: CustomerPage {}
 
 extension Duration {
     /// A tenth more or less, so that rows that were due together are not due together again.

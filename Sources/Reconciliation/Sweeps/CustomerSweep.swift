@@ -3,6 +3,7 @@ import AppleGateway
 import Foundation
 import Ledger
 import Logging
+import Postgres
 import Purchases
 import Service
 
@@ -30,63 +31,19 @@ struct CustomerSweep: Sendable {
     /// - Returns: whether more may be due now.
     @discardableResult
     func round(_ rests: inout SweepRests<String>) async -> Bool {
-        let places = CustomerQuestion.places(sweeps, except: rests)
-        guard !places.isEmpty else { return false }
-        do {
-            let claimed = try await sweeps.ledger.run(
-                Statements.claimCustomers,
-                .init(
-                    places: places, lease: sweeps.lease,
-                    wholeEvery: Self.wholeEvery * sweeps.ledger.schedule.scale))
-            return await sweeps.sweep(claimed, &rests) { await read($0) }
-        } catch {
-            sweeps.logger.debug("database is away", metadata: LogKeys.error(error))
-            return false
-        }
+        await sweeps.sweep(
+            Statements.claimCustomers, wholeEvery: Self.wholeEvery * sweeps.ledger.schedule.scale, &rests
+        ) { await read($0) }
     }
 
-    /// Reads pages of one customer. Returns how long the customer's app should rest; nil: not at all.
     private func read(_ claimed: Statements.ClaimedCustomer) async -> Duration? {
         guard let question = CustomerQuestion(sweeps, claimed, .customer) else { return nil }
-        let schedule = sweeps.ledger.schedule
-        let lease = sweeps.lease
-        var revision = claimed.revision
-        var seen: Set<String> = []
-        for number in 1...CustomerQuestion.pagesMax {
-            let askedAt = ContinuousClock.now
-            let failures = number == 1 ? claimed.failures : 0
-            do throws(AppleRefusal) {
-                let page = try await question.page { [revision] client, id, environments in
-                    client.transactionHistory(ofCustomerWith: id, after: revision, in: environments)
-                }
-                let found = await question.verified(page.signedTransactions)
-                if found.isUnverified, failures < CustomerQuestion.unverifiedMax {
-                    await question.fail(.appleAnswer, failures: failures)
-                    return nil
-                }
-                let isCircle = page.next.map { !seen.insert($0).inserted } ?? false
-                if isCircle || claimed.pages + number > Self.pagesMax {
-                    await question.fail(.appleAnswer, failures: CustomerQuestion.failuresMax, forgetsPlace: true)
-                    return nil
-                }
-                let next: Statements.CustomerPlace.Next =
-                    if page.next != nil {
-                        number < CustomerQuestion.pagesMax
-                            ? .page(lease: lease) : .rest(CustomerQuestion.turn * schedule.scale)
-                    } else if question.isNamedOtherwise(found) {
-                        .gone
-                    } else {
-                        .end(dueIn: interval(of: question.app).spread())
-                    }
-                try await question.hear(found, revision: page.revision, next: next)
-                // A page that took longer than the lease: another reader goes on.
-                guard page.next != nil, ContinuousClock.now - askedAt < lease else { return nil }
-                revision = page.next
-            } catch {
-                return await question.putOff(error, hasPlace: revision != nil, failures: failures)
-            }
+        return await question.read(pagesMax: Self.pagesMax) { client, id, revision, environments in
+            client.transactionHistory(ofCustomerWith: id, after: revision, in: environments)
+        } end: { pages async throws(AppleRefusal) in
+            if let last = pages.last, question.isNamedOtherwise(last) { return .gone }
+            return .end(dueIn: interval(of: question.app).spread())
         }
-        return nil
     }
 
     private func interval(of app: AppServices) -> Duration {
@@ -96,16 +53,27 @@ struct CustomerSweep: Sendable {
 }
 
 extension Sweeps {
-    /// Reads several claimed customers side by side.
+    /// Claims customers, and reads them side by side.
     ///
     /// - Parameters:
+    ///   - claim: the statement that claims them.
+    ///   - wholeEvery: after this time a list is read from its first page.
     ///   - rests: gets the apps for which Apple takes no calls now. Other apps are asked meanwhile.
     ///   - read: reads one customer, and returns how long the customer's app should rest.
     /// - Returns: whether more customers may be due now.
     func sweep(
-        _ claimed: [Statements.ClaimedCustomer], _ rests: inout SweepRests<String>,
-        _ read: @escaping @Sendable (Statements.ClaimedCustomer) async -> Duration?
+        _ claim: Statement<Statements.CustomerClaim, Statements.ClaimedCustomer>, wholeEvery: Duration,
+        _ rests: inout SweepRests<String>, _ read: @escaping @Sendable (Statements.ClaimedCustomer) async -> Duration?
     ) async -> Bool {
+        let places = CustomerQuestion.places(self, except: rests)
+        guard !places.isEmpty else { return false }
+        let claimed: [Statements.ClaimedCustomer]
+        do {
+            claimed = try await ledger.run(claim, .init(places: places, lease: lease, wholeEvery: wholeEvery))
+        } catch {
+            logger.debug("database is away", metadata: LogKeys.error(error))
+            return false
+        }
         let named = await withTaskGroup(of: (appID: String, rest: Duration?).self) { group in
             for customer in claimed { group.addTask { (customer.walk.appID, await read(customer)) } }
             return await group.reduce(into: []) { $0.append($1) }

@@ -86,11 +86,8 @@ struct NotificationHistorySweep: Sendable {
 
     /// The builds about which Apple can be asked: of apps with credentials that are neither halted nor paused.
     private var askedBuilds: [SweptBuild] {
-        sweeps.apps.ids.flatMap { id -> [SweptBuild] in
-            guard let app = sweeps.apps[id], app.serverAPI != nil, !sweeps.halts.isPaused(id),
-                sweeps.halts.halt(of: .serverApi, for: app) == nil
-            else { return [] }
-            return app.lookUpOrder.flatMap { environment in
+        sweeps.askable { $0.serverAPI != nil && sweeps.halts.halt(of: .serverApi, for: $0) == nil }.flatMap { id, app in
+            app.lookUpOrder.flatMap { environment in
                 ([app.identity.bundleId] + app.identity.bundleIdAliases).map { bundleID in
                     SweptBuild(
                         appID: id, environment: environment.rawValue, bundleID: bundleID,

@@ -25,66 +25,21 @@ struct RefundSweep: Sendable {
     /// - Returns: whether more may be due now.
     @discardableResult
     func round(_ rests: inout SweepRests<String>) async -> Bool {
-        let places = CustomerQuestion.places(sweeps, except: rests)
-        guard !places.isEmpty else { return false }
-        do {
-            let claimed = try await sweeps.ledger.run(
-                Statements.claimRefunds,
-                .init(places: places, lease: sweeps.lease, wholeEvery: .zero))
-            return await sweeps.sweep(claimed, &rests) { await read($0) }
-        } catch {
-            sweeps.logger.debug("database is away", metadata: LogKeys.error(error))
-            return false
-        }
+        await sweeps.sweep(Statements.claimRefunds, wholeEvery: .zero, &rests) { await read($0) }
     }
 
     private func read(_ claimed: Statements.ClaimedCustomer) async -> Duration? {
         guard let question = CustomerQuestion(sweeps, claimed, .refund) else { return nil }
-        let schedule = sweeps.ledger.schedule
-        let lease = sweeps.lease
-        var revision = claimed.revision
-        var seen: Set<String> = []
-        // Nil: a part of the list was not seen, so nothing follows from a missing entry.
-        var listed: [String]? = claimed.revision == nil ? [] : nil
-        for number in 1...CustomerQuestion.pagesMax {
-            let askedAt = ContinuousClock.now
-            let failures = number == 1 ? claimed.failures : 0
-            do throws(AppleRefusal) {
-                let page = try await question.page { [revision] client, id, environments in
-                    client.refundHistory(ofCustomerWith: id, after: revision, in: environments)
-                }
-                let found = await question.verified(page.signedTransactions)
-                if found.isUnverified, failures < CustomerQuestion.unverifiedMax {
-                    await question.fail(.appleAnswer, failures: failures)
-                    return nil
-                }
-                if page.next.map({ !seen.insert($0).inserted }) ?? false {
-                    await question.fail(.appleAnswer, failures: CustomerQuestion.failuresMax, forgetsPlace: true)
-                    return nil
-                }
-                if found.passedOver > 0 { listed = nil }
-                listed?.append(contentsOf: found.purchases.map(\.transaction.id))
-                let next: Statements.CustomerPlace.Next =
-                    if page.next == nil {
-                        .end(dueIn: interval(of: question.app).spread())
-                    } else if number < CustomerQuestion.pagesMax {
-                        .page(lease: lease)
-                    } else {
-                        .rest(CustomerQuestion.turn * schedule.scale)
-                    }
-                if page.next == nil, let whole = listed {
-                    try await question.stored { () async throws(LedgerError) in
-                        try await wantUndone(claimed, whole)
-                    }
-                }
-                try await question.hear(found, revision: page.revision, next: next)
-                guard page.next != nil, ContinuousClock.now - askedAt < lease else { return nil }
-                revision = page.next
-            } catch {
-                return await question.putOff(error, hasPlace: revision != nil, failures: failures)
+        return await question.read { client, id, revision, environments in
+            client.refundHistory(ofCustomerWith: id, after: revision, in: environments)
+        } end: { pages async throws(AppleRefusal) in
+            // If a part of the list was not seen, nothing follows from a missing entry.
+            if claimed.revision == nil, pages.allSatisfy({ $0.passedOver == 0 }) {
+                let listed = pages.flatMap(\.purchases).map(\.transaction.id)
+                try await question.stored { () async throws(LedgerError) in try await wantUndone(claimed, listed) }
             }
+            return .end(dueIn: interval(of: question.app).spread())
         }
-        return nil
     }
 
     /// Makes the customer's history due if a refund that is known here is in Apple's list no more: the history says

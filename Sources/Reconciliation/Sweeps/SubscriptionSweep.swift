@@ -8,7 +8,6 @@ import Metrics
 import Postgres
 import Purchases
 import Service
-import Synchronization
 import WorkQueue
 
 /// The sweep of subscriptions: asks Apple about those whose period is over and whose next period or end nobody has told
@@ -26,7 +25,6 @@ struct SubscriptionSweep: Sendable {
     private static let pauseMax: Duration = .seconds(60)
 
     private let sweeps: Sweeps
-    private let rests = Rests()
 
     init(_ sweeps: Sweeps) { self.sweeps = sweeps }
 
@@ -38,41 +36,36 @@ struct SubscriptionSweep: Sendable {
     }
 
     /// Runs until the task is cancelled.
-    func run() async { await sweeps.loop { await round() } }
+    func run() async {
+        var rests = SweepRests<String>()
+        await sweeps.loop { await round(&rests) }
+    }
 
     /// Claims some due chains, asks about them, and compares states.
     ///
+    /// - Parameter rests: the apps whose budget has no call, or whose key Apple refuses; moved.
     /// - Returns: whether more chains may be due now.
     @discardableResult
-    func round() async -> Bool {
+    func round(_ rests: inout SweepRests<String>) async -> Bool {
         do {
             _ = try await ledger.run(
                 Statements.compareChains, .init(appIDs: sweeps.apps.ids, again: Self.comparedAgain * scale))
-            let asking = askingApps
+            let asking = sweeps.askable(except: rests) { $0.serverAPI != nil || $0.receipts != nil }.map(\.id)
             guard !asking.isEmpty else { return false }
             let claimed = try await ledger.run(
                 Statements.claimChains, .init(appIDs: asking, limit: Sweeps.callsMax, lease: lease))
             guard !claimed.isEmpty else { return false }
-            let hasMoved = await withTaskGroup(of: Bool.self) { group in
-                for chain in claimed { group.addTask { await ask(about: chain) } }
-                var hasMoved = false
-                for await isMoved in group { hasMoved = hasMoved || isMoved }
-                return hasMoved
+            let asked = await withTaskGroup(of: (appID: String, result: Result).self) { group in
+                for chain in claimed { group.addTask { (chain.appID, await ask(about: chain)) } }
+                return await group.reduce(into: []) { $0.append($1) }
             }
-            return claimed.count == Sweeps.callsMax && hasMoved
+            for case (let appID, .rests(let length)) in asked { rests.rest(appID, for: length) }
+            return claimed.count == Sweeps.callsMax
+                && asked.contains { if case .moved = $0.result { true } else { false } }
         } catch {
             // The lease ends, and the chains are due again.
             sweeps.logger.debug("database is away", metadata: LogKeys.error(error))
             return false
-        }
-    }
-
-    /// The apps of which Apple can be asked now: they have credentials or a secret, nobody paused them, and they do not
-    /// rest after a halt or without budget.
-    private var askingApps: [String] {
-        sweeps.apps.ids.filter { id in
-            guard let app = sweeps.apps[id], !sweeps.halts.isPaused(id), !rests.isResting(id) else { return false }
-            return app.serverAPI != nil || app.receipts != nil
         }
     }
 
@@ -88,9 +81,16 @@ struct SubscriptionSweep: Sendable {
         var appleState: SubscriptionState?
     }
 
-    /// - Returns: whether the chain's position moved.
-    private func ask(about chain: ClaimedChain) async -> Bool {
-        guard let app = sweeps.apps[chain.appID] else { return false }
+    private enum Result: Sendable {
+        /// The chain's position moved.
+        case moved
+        case stayed
+        /// The app should rest for this time.
+        case rests(Duration)
+    }
+
+    private func ask(about chain: ClaimedChain) async -> Result {
+        guard let app = sweeps.apps[chain.appID] else { return .stayed }
         var asked = AskedChain(chain)
         do throws(AppleRefusal) {
             let answer = try await app.serverAPI == nil ? receiptAnswer(chain, app) : statuses(chain, app)
@@ -99,12 +99,11 @@ struct SubscriptionSweep: Sendable {
         } catch {
             switch error.fate {
             case .postpone(_, let until):
-                rest(chain.appID, until)
-                return false
+                let named = until.map { Duration.seconds(max(0, $0.timeIntervalSinceNow)) } ?? Self.pause * scale
+                return .rests(min(named, Self.pauseMax * scale))
             case .halt, .hold:
                 // Later questions are the probes that end a halt.
-                rests.rest(chain.appID, for: Self.pauseMax * scale)
-                return false
+                return .rests(Self.pauseMax * scale)
             case .retry, .reject:
                 asked.dueIn = Asking.delay(afterFailures: chain.failures + 1, of: chain.originalID) * scale
                 count(chain.appID, "failed")
@@ -114,7 +113,7 @@ struct SubscriptionSweep: Sendable {
     }
 
     /// Ends the questions about a chain about which nothing can be asked.
-    private func end(_ asked: AskedChain) async -> Bool {
+    private func end(_ asked: AskedChain) async -> Result {
         var asked = asked
         asked.isAnswered = true
         asked.endsAt = asked.chain.asked?.end
@@ -122,11 +121,11 @@ struct SubscriptionSweep: Sendable {
         return await report(asked)
     }
 
-    private func report(_ asked: AskedChain) async -> Bool {
-        (try? await ledger.run(Statements.reportChains, [asked])) != nil
+    private func report(_ asked: AskedChain) async -> Result {
+        (try? await ledger.run(Statements.reportChains, [asked])) == nil ? .stayed : .moved
     }
 
-    private func take(_ answer: Answer, _ asked: AskedChain, _ app: AppServices) async -> Bool {
+    private func take(_ answer: Answer, _ asked: AskedChain, _ app: AppServices) async -> Result {
         var asked = asked
         let chain = asked.chain
         asked.isAnswered = true
@@ -145,13 +144,13 @@ struct SubscriptionSweep: Sendable {
         hearing.renewals = answer.renewals
         hearing.submissions = answer.submissions
         hearing.askedChain = asked
-        guard let pointers = try? await ledger.hear(hearing) else { return false }
+        guard let pointers = try? await ledger.hear(hearing) else { return .stayed }
         // The rows are due as well; these messages only save the wait for the scheduler.
         for pointer in pointers { sweeps.workQueue.publish(pointer, lane: .unposted) }
         sweeps.followUps.wake()
         count(chain.appID, pointers.isEmpty ? "answered" : "found")
         await wantMissing(answer, chain, app)
-        return true
+        return .moved
     }
 
     /// Makes the customer's history due where periods are missing between the last known one and the answered one. The
@@ -293,26 +292,12 @@ struct SubscriptionSweep: Sendable {
         }
     }
 
-    // MARK: Rests, and what operators see
-
-    private func rest(_ appID: String, _ until: Date?) {
-        let named = until.map { Duration.seconds(max(0, $0.timeIntervalSinceNow)) } ?? Self.pause * scale
-        rests.rest(appID, for: min(named, Self.pauseMax * scale))
-    }
+    // MARK: What operators see
 
     private func count(_ appID: String, _ answer: String) {
         Counter(label: "makegood_subscription_questions_total", dimensions: [("app", appID), ("answer", answer)])
             .increment()
     }
-}
-
-/// The apps about which this process asks nothing for a while: their budget has no call, or Apple refuses their key.
-private final class Rests: Sendable {
-    private let ends = Mutex<[String: ContinuousClock.Instant]>([:])
-
-    func rest(_ appID: String, for length: Duration) { ends.withLock { $0[appID] = .now + length } }
-
-    func isResting(_ appID: String) -> Bool { ends.withLock { $0[appID].map { $0 > .now } ?? false } }
 }
 
 extension Transaction {

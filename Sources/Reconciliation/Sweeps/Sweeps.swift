@@ -55,6 +55,19 @@ struct Sweeps: Sendable {
         max(ledger.schedule.rescueDelay(.apple), (ledger.schedule.callLimit + Governor.patience) * 2)
     }
 
+    /// The apps that this process may ask Apple about now, with their ids: nobody paused them, they do not rest, and they
+    /// can ask.
+    ///
+    /// - Parameter canAsk: whether an app has the credentials that a sweep needs, and Apple takes them.
+    func askable(
+        except rests: SweepRests<String> = .init(), where canAsk: (AppServices) -> Bool
+    ) -> [(id: String, app: AppServices)] {
+        apps.ids.compactMap { id in
+            guard let app = apps[id], !halts.isPaused(id), !rests.isResting(id), canAsk(app) else { return nil }
+            return (id, app)
+        }
+    }
+
     // MARK: What operators see
 
     private func measure() async {

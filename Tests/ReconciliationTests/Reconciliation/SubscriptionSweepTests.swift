@@ -21,8 +21,9 @@ import WorkQueue
     func renewal() async throws {
         try await VerifyLab.with { lab in
             let sweep = try await lab.sweep()
+            var rests = SweepRests<String>()
             _ = try await lab.subscribe(periods: 1)
-            await sweep.round()
+            await sweep.round(&rests)
             #expect(try await lab.unposted() == ["signed_transaction sweep unposted received"])
             #expect(try await lab.chain("asks, ask_failures, ask_until is null, apple_state") == "1 0 t active")
             let waits = "extract(epoch from ask_at - asked_end) between 30 and 150 and asked_end > now()"
@@ -34,10 +35,10 @@ import WorkQueue
             #expect(try await lab.lab.number("select count(*) from chains where renewal is not null") == 1)
             #expect(try await lab.lab.number("select count(*) from history_walks where wanted_by is not null") == 0)
             // It is not due any more. A question too many changes nothing.
-            await sweep.round()
+            await sweep.round(&rests)
             #expect(lab.store.calls().map(\.service) == [.subscriptionStatuses])
             try await lab.dueAgain()
-            await sweep.round()
+            await sweep.round(&rests)
             #expect(try await lab.unposted().count == 1)
             #expect(try await lab.chain("asks") == "2")
             #expect(lab.store.calls().count == 2)
@@ -48,8 +49,9 @@ import WorkQueue
     func missing() async throws {
         try await VerifyLab.with { lab in
             let sweep = try await lab.sweep()
+            var rests = SweepRests<String>()
             _ = try await lab.subscribe(periods: 2)
-            await sweep.round()
+            await sweep.round(&rests)
             let wanted = "select wanted_by from history_walks where wanted_by is not null"
             #expect(try await lab.lab.texts(wanted) == ["missing_periods"])
             try await lab.lab.run("update history_walks set wanted_by = null")
@@ -58,7 +60,7 @@ import WorkQueue
             var change = SubscriptionRequest()
             (change.nextProductId, change.change) = ("gold", .upgrade)
             try lab.store.change(change, of: upgraded)
-            await sweep.round()
+            await sweep.round(&rests)
             #expect(try await lab.lab.texts(wanted) == ["missing_periods"])
             #expect(
                 try await lab.lab.texts(
@@ -72,11 +74,12 @@ import WorkQueue
     func badAnswers() async throws {
         try await VerifyLab.with { lab in
             let sweep = try await lab.sweep()
+            var rests = SweepRests<String>()
             _ = try await lab.subscribe(periods: 1)
             let kinds: [FaultRequest.Kind] = [.foreignRoot, .garbage, .notFound]
             for (tries, kind) in kinds.enumerated() {
                 try lab.store.fault(FaultRequest(kind, on: .subscriptionStatuses, count: 1))
-                await sweep.round()
+                await sweep.round(&rests)
                 #expect(
                     try await lab.chain("asks, ask_failures, ask_until is null, asked_at is null")
                         == "0 \(tries + 1) t t")
@@ -84,7 +87,7 @@ import WorkQueue
                 #expect(try await lab.unposted() == [])
                 try await lab.dueAgain()
             }
-            await sweep.round()
+            await sweep.round(&rests)
             #expect(try await lab.chain("asks, ask_failures") == "1 0")
             #expect(try await lab.unposted().count == 1)
         }
@@ -96,14 +99,15 @@ import WorkQueue
     func refused(status: Int) async throws {
         try await VerifyLab.with { lab in
             let sweep = try await lab.sweep()
+            var rests = SweepRests<String>()
             _ = try await lab.subscribe(periods: 1)
             var fault = FaultRequest(.status, on: .subscriptionStatuses, count: 1)
             fault.status = status
             try lab.store.fault(fault)
-            await sweep.round()
+            await sweep.round(&rests)
             #expect(try await lab.chain("asks, ask_failures, ask_until > now()") == "0 0 t")
             try await lab.dueAgain()
-            await sweep.round()
+            await sweep.round(&rests)
             #expect(lab.store.calls().count == 1)
             #expect(try await lab.chain("ask_at <= now()") == "t")
             #expect(try await lab.lab.texts("select service from halts") == (status == 401 ? ["serverApi"] : []))
@@ -115,8 +119,9 @@ import WorkQueue
     func byReceipt() async throws {
         try await VerifyLab.with { lab in
             let sweep = try await lab.sweep(hasServerAPI: false)
+            var rests = SweepRests<String>()
             let chain = try await lab.subscribe(periods: 1, byReceipt: true)
-            await sweep.round()
+            await sweep.round(&rests)
             #expect(lab.store.calls().map(\.service) == [.verifyReceipt])
             #expect(try await lab.unposted() == ["receipt sweep unposted received"])
             #expect(try await lab.chain("asks, apple_state is null, asked_end > now()") == "1 t t")
@@ -138,7 +143,7 @@ import WorkQueue
             let signed = "select max(signed_at)::text from transactions"
             let before = try await lab.lab.texts(signed)
             try await lab.dueAgain()
-            await sweep.round()
+            await sweep.round(&rests)
             #expect(lab.store.calls().count == 2)
             #expect(try await lab.unposted().count == 1)
             #expect(try await lab.lab.texts(signed) == before)
@@ -149,8 +154,9 @@ import WorkQueue
     func noReceipt() async throws {
         try await VerifyLab.with { lab in
             let sweep = try await lab.sweep(hasServerAPI: false)
+            var rests = SweepRests<String>()
             _ = try await lab.subscribe(periods: 1)
-            await sweep.round()
+            await sweep.round(&rests)
             #expect(lab.store.calls().isEmpty)
             #expect(try await lab.chain("ask_at, ask_until is null") == "infinity t")
         }
