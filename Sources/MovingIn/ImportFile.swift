@@ -242,7 +242,8 @@ package struct ImportFile {
             switch CSVLine.read(bytes, separator) {
             case .fields(let fields) where fields.count == header.count:
                 return fields == names ? nil : record(first, fields)
-            case .fields(let fields): problem = "has \(fields.count) values for \(header.count) columns"
+            case .fields(let fields):
+                problem = "has \(fields.count.counted("value")) for \(header.count.counted("column"))"
             case .broken(let text): problem = text
             case .open:
                 if more.count + 1 < Self.recordLinesMax, bytes.count < LineReader.lineBytesMax,

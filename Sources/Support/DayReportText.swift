@@ -1,3 +1,4 @@
+import Encoding
 package import Ledger
 
 extension DayReport {
@@ -36,7 +37,7 @@ extension DayReport {
         seals.map { seals in
             [
                 "\(SealHead.line(seals.block, seals.head)), of \(seals.sealedAt)",
-                "of the day: \(seals.blocks) blocks, \(seals.corrections) corrections",
+                "of the day: \(seals.blocks.counted("block")), \(seals.corrections.counted("correction"))",
             ]
         } ?? []
     }
@@ -86,8 +87,8 @@ extension DayReport {
             return "; with 95 % confidence fewer than \(whole).\(rest < 10 ? "0" : "")\(rest) % of all differ"
         }
         return words(row.appId, row.environment)
-            + ": \(row.compared) of \(row.drawn) drawn customers compared, of \(row.population); "
-            + "\(row.differences) differences, \(row.explained) of them explained" + (bound ?? "")
+            + ": \(row.compared) of \(row.drawn.counted("drawn customer")) compared, of \(row.population); "
+            + "\(row.differences.counted("difference")), \(row.explained) explained" + (bound ?? "")
     }
 
     private static func words(_ words: String...) -> String { words.filter { !$0.isEmpty }.joined(separator: " ") }

@@ -133,7 +133,7 @@ package struct SalesReconciliation: Sendable {
     package var lines: [String] {
         let end =
             unexplained == 0
-            ? "every unit of Apple's is explained" : "unexplained: \(unexplained) units"
+            ? "every unit of Apple's is explained" : "unexplained: \(unexplained.counted("unit"))"
         return results.flatMap(\.lines) + ["\(end); compared are units, not currency and proceeds"]
     }
 }
@@ -153,7 +153,7 @@ extension SalesReconciliation.Result {
 
     fileprivate var lines: [String] {
         let days = books.days.count > 3 ? "\(books.days[0]) … \(books.days[books.days.count - 1])" : named
-        var head = "\(books.kind.rawValue): \(days); \(books.rows) rows of in-app purchases"
+        var head = "\(books.kind.rawValue): \(days); \(books.rows.counted("row")) of in-app purchases"
         if !books.passedOver.isEmpty {
             let types = books.passedOver.sorted { $0.key < $1.key }.map { "\($0.key) (\($0.value))" }
             head += "; rows passed over, by type: \(types.joined(separator: ", "))"

@@ -355,7 +355,7 @@ struct TimelineBuilder {
             }
             ?? "transaction \(id) is finished"
         let because = appleUpdate.reason.map { ", because \($0)" } ?? ""
-        let tries = appleUpdate.attempt == 0 ? "" : " after \(appleUpdate.attempt) tries"
+        let tries = appleUpdate.attempt == 0 ? "" : " after \(appleUpdate.attempt.counted("try", "tries"))"
         let text =
             switch appleUpdate.state {
             case "done": "Apple was told that \(what)"

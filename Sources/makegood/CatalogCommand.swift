@@ -49,10 +49,11 @@ struct CatalogCommand: AsyncParsableCommand {
                     if plan.changes.isEmpty {
                         print("\(plan.appID): nothing to do")
                     } else if dryRun {
-                        print("\(plan.appID): \(plan.changes.count) changes, not applied")
+                        print("\(plan.appID): \(plan.changes.count.counted("change")), not applied")
                     } else {
                         try await editor.apply(plan)
-                        print("\(plan.appID): \(plan.changes.count) changes applied, revision \(plan.revision)")
+                        print(
+                            "\(plan.appID): \(plan.changes.count.counted("change")) applied, revision \(plan.revision)")
                     }
                 }
             }

@@ -55,12 +55,18 @@ extension QueueCommand {
             let replay = try await Connections.withDeadLetters {
                 try await $0.replay(limit, discards: discard, actor: Connections.actor)
             }
-            print("\(replay.published) receipts and notifications were published again, \(replay.ended) had ended")
-            if replay.discarded > 0 { print("\(replay.discarded) letters nobody could read or find are gone") }
+            let published = replay.published.counted(
+                "receipt or notification was", "receipts and notifications were")
+            print("\(published) published again, \(replay.ended) had ended")
+            if replay.discarded > 0 {
+                let letters = replay.discarded.counted("letter")
+                print("\(letters) nobody could read or find \(replay.discarded == 1 ? "is" : "are") gone")
+            }
             if replay.kept > 0 {
+                let letters = replay.kept.counted("letter")
                 print(
-                    "\(replay.kept) letters nobody can read or find stay: look with `makegood queue dead`, then --discard"
-                )
+                    "\(letters) nobody can read or find \(replay.kept == 1 ? "stays" : "stay"): "
+                        + "look with `makegood queue dead`, then --discard")
             }
         }
     }

@@ -1,5 +1,6 @@
 import AppStore
 import Commands
+import Encoding
 import Foundation
 import Intake
 import Ledger
@@ -98,7 +99,9 @@ struct Doctor {
         do throws(ConfigurationError) {
             let shares = try DescriptorShares(files: limit, settings, hasClients: true, callsApple: true)
             return .ok(
-                "files", "\(limit) at once, \(shares.clients) clients and \(shares.appleInFlight) calls to Apple")
+                "files",
+                "\(limit) at once, \(shares.clients.counted("client")) and "
+                    + shares.appleInFlight.counted("call to Apple", "calls to Apple"))
         } catch {
             return .fail("files", "\(limit) at once", "\(error)")
         }
@@ -127,7 +130,9 @@ struct Doctor {
             return [.fail("configuration", "\(error)", toDo)]
         }
         let apps = configuration.apps.values.sorted { $0.id < $1.id }
-        let found = "\(apps.count) apps, \(configuration.access.count) keys, sha256 \(configuration.hash.prefix(12))"
+        let found =
+            "\(apps.count.counted("app")), \(configuration.access.count.counted("key")), "
+            + "sha256 \(configuration.hash.prefix(12))"
         let mayPost =
             configuration.access.contains { $0.scopes.contains(.intake) && !$0.hasEnded(at: Date()) }
             || configuration.gatewayJWT?.scopes.contains(.intake) == true
@@ -197,7 +202,8 @@ struct Doctor {
             case nil: nil
             }
         }
-        return found.isEmpty ? [.ok("modes", "\(files.count) files are closed to other users")] : found
+        return found.isEmpty
+            ? [.ok("modes", "\(files.count.counted("file is", "files are")) closed to other users")] : found
     }
 
     static func expiry(of roots: [(of: String, der: [UInt8])], now: Date) -> [Diagnosis] {
@@ -427,7 +433,7 @@ struct Doctor {
         let ready = depths.dropLast().reduce(0) { $0 + $1.1 }
         let dead = depths.last?.1 ?? 0
         return [
-            .ok("broker", "reachable"), .ok("queues", "\(depths.count) there, \(ready) messages ready"),
+            .ok("broker", "reachable"), .ok("queues", "\(depths.count) there, \(ready.counted("message")) ready"),
             dead == 0
                 ? .ok("dead letters", "none")
                 : .warn("dead letters", "\(dead)", "somebody publishes to our queues; look at them, then purge"),

@@ -1,4 +1,5 @@
 import ArgumentParser
+import Encoding
 import Foundation
 
 struct DoctorCommand: AsyncParsableCommand {
@@ -31,7 +32,7 @@ struct DoctorCommand: AsyncParsableCommand {
             let counts = [Diagnosis.Verdict.ok, .warn, .fail].map { verdict in
                 "\(findings.count { $0.verdict == verdict }) \(verdict.rawValue)"
             }
-            print("\(findings.count) checks: \(counts.joined(separator: ", "))")
+            print("\(findings.count.counted("check")): \(counts.joined(separator: ", "))")
         }
         if findings.contains(where: { $0.verdict == .fail }) { throw ExitCode(1) }
     }

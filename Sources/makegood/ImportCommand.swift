@@ -247,10 +247,11 @@ extension ImportReport {
     fileprivate var text: [String] {
         var counts =
             isDryRun
-            ? "dry run: of \(lines) lines \(imported) would be imported" : "\(lines) lines: \(imported) imported"
-        counts += ", \(alreadyThere) already there, \(conflicts) conflicts, \(refused) refused"
+            ? "dry run: of \(lines.counted("line")) \(imported) would be imported"
+            : "\(lines.counted("line")): \(imported) imported"
+        counts += ", \(alreadyThere) already there, \(conflicts.counted("conflict")), \(refused) refused"
         if !skipped.isEmpty { counts += ", \(skipped.values.reduce(0, +)) skipped" }
-        if ownersKept > 0 { counts += "; \(ownersKept) chains stay with another user" }
+        if ownersKept > 0 { counts += "; \(ownersKept.counted("chain stays", "chains stay")) with another user" }
         if !isDryRun, imported == 0, isClean { counts += ": nothing has changed" }
         var all = [counts]
         if !skipped.isEmpty { all.append("skipped: \(ImportSkip.text(skipped))") }

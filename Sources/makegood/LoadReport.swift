@@ -1,4 +1,5 @@
 import Commands
+import Encoding
 import Foundation
 import Histogram
 import NIOCore
@@ -109,10 +110,11 @@ struct LoadReport: Encodable {
     var text: String {
         var lines: [String] = []
         if let rate {
-            lines.append("open loop, \(rate) a second, \(connections) connections, \(seconds) s")
+            lines.append("open loop, \(rate) a second, \(connections.counted("connection")), \(seconds) s")
             lines.append("  latency counts from the intended start: waiting for a slow server is in it")
         } else {
-            lines.append("closed loop, as fast as \(connections) connections go, \(seconds) s")
+            lines.append(
+                "closed loop, as fast as \(connections.counted("connection goes", "connections go")), \(seconds) s")
             lines.append(
                 "  each connection waits for its answer, so a slow server slows the load; for latency use --rate")
         }
@@ -129,7 +131,9 @@ struct LoadReport: Encodable {
                 lines.append("            \(timetable.notStarted) never started: the percentiles are too good")
             }
         }
-        if tokenWaits > 0 { lines.append("tokens      waited for \(tokenWaits) times: their source is too slow") }
+        if tokenWaits > 0 {
+            lines.append("tokens      waited for \(tokenWaits.counted("time")): their source is too slow")
+        }
         if tokensUsedUp { lines.append("tokens      used up: the run ended early") }
         if let grants {
             let states = grants.states.sorted { $0.key < $1.key }.map { "\($0.key): \($0.value)" }

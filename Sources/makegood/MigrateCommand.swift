@@ -1,5 +1,6 @@
 import ArgumentParser
 import Commands
+import Encoding
 import Ledger
 import Postgres
 import Settings
@@ -63,7 +64,7 @@ struct MigrateCommand: AsyncParsableCommand {
 
     static func verdict(on plan: MigrationPlan) -> String {
         if plan.pending.isEmpty { return nothingToDo }
-        let count = plan.pending.count == 1 ? "1 migration" : "\(plan.pending.count) migrations"
+        let count = plan.pending.count.counted("migration")
         if plan.executed == 0 { return "\(count); the database is empty" }
         return plan.keepsRunning
             ? "\(count); the programs that run now, of schema \(plan.executed), go on beside it"

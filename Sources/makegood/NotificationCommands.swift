@@ -1,5 +1,6 @@
 import ArgumentParser
 import Commands
+import Encoding
 import Ledger
 import Support
 
@@ -29,9 +30,10 @@ struct NotificationsCommand: AsyncParsableCommand {
                 if dryRun {
                     let held = try await repairs.heldNotifications(app, type: type)
                     for row in held { print("\(row.appID ?? "no app") \(row.type) \(row.reason): \(row.count)") }
-                    print("\(held.reduce(0) { $0 + $1.count }) notifications would be judged again")
+                    print("\(held.reduce(0) { $0 + $1.count }.counted("notification")) would be judged again")
                 } else {
-                    print("\(try await repairs.rejudgeNotifications(app, type: type)) notifications are judged again")
+                    let count = try await repairs.rejudgeNotifications(app, type: type)
+                    print("\(count.counted("notification is", "notifications are")) judged again")
                 }
             }
         }

@@ -1,3 +1,4 @@
+import Encoding
 import Foundation
 import Ledger
 
@@ -21,7 +22,7 @@ extension Doctor {
                         + "the sandbox, then run makegood apple test-notification --app \(app)")
             }
             let minutes = Int(max(0, now.timeIntervalSince(heardAt)) / 60)
-            return .ok(check, "the last one for \(app) came \(minutes) minutes ago")
+            return .ok(check, "the last one for \(app) came \(minutes.counted("minute")) ago")
         }
     }
 }

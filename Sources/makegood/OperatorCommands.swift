@@ -55,7 +55,7 @@ struct CheckCommand: AsyncParsableCommand {
         }
         var checks = Invariant.ofTheLedger.map { (id: $0.id, name: $0.name, meaning: $0.meaning) }
         if let chains {
-            let meaning = "\(FollowUpCheck.meaning), for \(chains) chains"
+            let meaning = "\(FollowUpCheck.meaning), for \(chains.counted("chain"))"
             checks.append((id: FollowUpCheck.id, name: FollowUpCheck.name, meaning: meaning))
         }
         if json {
@@ -80,7 +80,8 @@ struct CheckCommand: AsyncParsableCommand {
             }
             print(
                 "\(checks.count - violations.count) of \(checks.count) hold, for "
-                    + "\(read.receipts) receipts and \(read.grants) grants \(full ? "of all time" : "of the last two days")"
+                    + "\(read.receipts.counted("receipt")) and \(read.grants.counted("grant")) "
+                    + (full ? "of all time" : "of the last two days")
             )
         }
         if !violations.isEmpty { throw ExitCode(1) }
@@ -149,7 +150,7 @@ struct QueueCommand: AsyncParsableCommand {
                 return try Self.end(trouble)
             }
             if let trouble { print("queues: unknown, \(trouble)") }
-            for (queue, messages) in depths { print("queue \(queue): \(messages) messages ready") }
+            for (queue, messages) in depths { print("queue \(queue): \(messages.counted("message")) ready") }
             for row in rows where row.receipts > 0 {
                 let overdue = Int(row.overdueSeconds)
                 print("\(row.appID) \(row.lane) \(row.state): \(row.receipts), oldest due for \(overdue) s")
@@ -217,7 +218,7 @@ struct QueueCommand: AsyncParsableCommand {
                 try await Repairs(database: database, actor: Connections.actor)
                     .redrive(states, appID: app, reason: reason)
             }
-            print("\(count) receipts are due")
+            print(count.counted("receipt is due", "receipts are due"))
         }
 
         private func redriveIDs() async throws {
@@ -225,7 +226,7 @@ struct QueueCommand: AsyncParsableCommand {
             let due = try await Connections.withDatabase("queue") { database in
                 try await Repairs(database: database, actor: Connections.actor).redrive(named)
             }
-            print("\(due.count) receipts are due")
+            print(due.count.counted("receipt is due", "receipts are due"))
             let others = Set(named).subtracting(due)
             for id in others.map(\.text).sorted() { print("\(id): no held or parked receipt has this id") }
             if !others.isEmpty { throw ExitCode(1) }
@@ -257,7 +258,7 @@ struct QueueCommand: AsyncParsableCommand {
             let count = try await Connections.withDatabase("queue") { database in
                 try await Repairs(database: database, actor: Connections.actor).resume(app)
             }
-            print("\(app) is resumed, \(count) receipts are due")
+            print("\(app) is resumed, \(count.counted("receipt is due", "receipts are due"))")
         }
     }
 
@@ -286,7 +287,7 @@ struct QueueCommand: AsyncParsableCommand {
                 try await Repairs(database: database, actor: Connections.actor)
                     .setFirstLane(first, of: app, for: .seconds(60 * minutes))
             }
-            print("\(app): \(first.rawValue) first, for \(minutes) minutes")
+            print("\(app): \(first.rawValue) first, for \(minutes.counted("minute"))")
         }
     }
 }
@@ -426,11 +427,15 @@ struct SupportCommand: AsyncParsableCommand {
                 let gone = counts.reduce(0) { $0 + $1.withoutPayload }
                 if dryRun {
                     for row in counts { print("\(row.reason): \(row.count)") }
-                    print("\(counts.reduce(-gone) { $0 + $1.count }) receipts would be judged again")
+                    print("\(counts.reduce(-gone) { $0 + $1.count }.counted("receipt")) would be judged again")
                 } else {
-                    print("\(try await repairs.rejudge(app, reason: reason, since: since)) receipts are judged again")
+                    let count = try await repairs.rejudge(app, reason: reason, since: since)
+                    print("\(count.counted("receipt is", "receipts are")) judged again")
                 }
-                if gone > 0 { print("\(gone) stay rejected: their payload is gone, nothing can be judged from it") }
+                if gone > 0 {
+                    let stays = gone.counted("stays rejected: its payload", "stay rejected: their payload")
+                    print("\(stays) is gone, nothing can be judged from it")
+                }
             }
         }
     }

@@ -58,13 +58,15 @@ struct SealCheck: Sendable {
             print("BROKEN block \(finding.block): \(Self.sentence(finding, agreeUpTo: report.headsAgreeUpTo))")
         }
         if report.findings.isEmpty {
-            print("ok     \(report.blocks) blocks with \(report.rows) rows are as they were sealed")
+            let end = report.blocks == 1 ? "is as it was sealed" : "are as they were sealed"
+            print("ok     \(report.blocks.counted("block")) with \(report.rows.counted("row")) \(end)")
         }
         if report.headsCompared > 0 {
-            print("\(report.headsCompared) heads compared, all up to block \(report.headsAgreeUpTo) agree")
+            print("\(report.headsCompared.counted("head")) compared, all up to block \(report.headsAgreeUpTo) agree")
         }
-        print("\(report.corrections) rows were corrected by an erasure")
-        print("\(report.decidedAgain.count) outcomes were decided again after they were sealed (--json names them)")
+        print("\(report.corrections.counted("row was", "rows were")) corrected by an erasure")
+        let again = report.decidedAgain.count.counted("outcome was", "outcomes were")
+        print("\(again) decided again after the seal (--json names them)")
         if let head = report.head { print(head) }
     }
 

@@ -68,10 +68,11 @@ struct ShadowCommand: AsyncParsableCommand {
                 Terminal.show(report.json.text)
             } else {
                 let counts = ShadowDiff.Kind.allCases.map { "\($0.rawValue) \(report.counts[$0] ?? 0)" }
-                Terminal.show("\(report.lines) lines: same \(report.same), \(counts.joined(separator: ", "))")
+                Terminal.show("\(report.lines.counted("line")): same \(report.same), \(counts.joined(separator: ", "))")
                 if !report.skipped.isEmpty { Terminal.show("skipped: \(ImportSkip.text(report.skipped))") }
                 if report.undecidedReceipts > 0 {
-                    Terminal.show("\(report.undecidedReceipts) receipts of the app are not judged yet")
+                    let receipts = report.undecidedReceipts.counted("receipt of the app is", "receipts of the app are")
+                    Terminal.show("\(receipts) not judged yet")
                 }
             }
             if !report.isSame { throw ExitCode(1) }

@@ -108,7 +108,7 @@ struct SimulateTokensCommand: AsyncParsableCommand {
             tokens.append(token)
         }
         guard tokens.count == count else {
-            throw UnusableInput("--account-tokens: \(tokens.count) lines for --count \(count)")
+            throw UnusableInput("--account-tokens: \(tokens.count.counted("line")) for --count \(count)")
         }
         return tokens
     }
@@ -130,7 +130,7 @@ struct SimulateTokensCommand: AsyncParsableCommand {
         mutating func report(_ done: Int) {
             guard done == total || ContinuousClock.now >= next else { return }
             next = .now + .seconds(1)
-            Terminal.tell("\(done) of \(total) tokens")
+            Terminal.tell("\(done) of \(total.counted("token"))")
         }
     }
 }

@@ -1,5 +1,6 @@
 import ArgumentParser
 import Commands
+import Encoding
 import Foundation
 import Ledger
 import Support
@@ -49,7 +50,7 @@ struct SweepCommand: AsyncParsableCommand {
             guard days > 0 else {
                 throw ValidationError("no worker asks Apple about \(app): serverApi or a worker is missing")
             }
-            print("\(days) days of notifications are asked for")
+            print("\(days.counted("day of notifications is", "days of notifications are")) asked for")
         }
     }
 

@@ -1,5 +1,6 @@
 import ArgumentParser
 import Commands
+import Encoding
 import Ledger
 import Postgres
 import Settings
@@ -116,7 +117,10 @@ struct UsersCommand: AsyncParsableCommand {
 
 extension Statements.UserTraces {
     fileprivate var text: String {
-        "\(receipts) receipts (\(openReceipts) open), \(grants) grants, \(orders) orders, \(tokens) tokens, "
-            + "\(reports) reports, \(imported) imported purchases"
+        let counts = [
+            grants.counted("grant"), orders.counted("order"), tokens.counted("token"), reports.counted("report"),
+            imported.counted("imported purchase"),
+        ]
+        return "\(receipts.counted("receipt")) (\(openReceipts) open), \(counts.joined(separator: ", "))"
     }
 }

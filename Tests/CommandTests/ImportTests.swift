@@ -73,7 +73,7 @@ import Testing
                         line 4: refused: opens a quote that is not closed as it should be
                         line 5: refused: has 2 values for 5 columns
                         line 2: conflict: userId is another user here, who keeps it
-                        4 lines: 0 imported, 0 already there, 1 conflicts, 3 refused
+                        4 lines: 0 imported, 0 already there, 1 conflict, 3 refused
                         columns that nobody knows: goods
                         the last line has no end: was the file cut off?
 
@@ -220,7 +220,7 @@ import Testing
             // Standard input is no terminal, so nobody can be asked.
             let unasked = try await run("users", "erase", "u1", "--app", "game", input: "yes\n")
             #expect(unasked.status == 2 && unasked.complaint.contains("say --yes"), "\(unasked.complaint)")
-            #expect(try await run("users", "show", "u1", "--app", "game").output.contains("1 orders"))
+            #expect(try await run("users", "show", "u1", "--app", "game").output.contains("1 order, "))
             #expect(try await run("users", "erase", "u1", "--app", "game", "--dry-run").status == 0)
             let erased = try await run("users", "erase", "u1", "--app", "game", "--yes")
             #expect(erased.status == 0 && erased.output.contains("erased"), "\(erased.complaint)")
@@ -249,7 +249,7 @@ import Testing
             #expect(json.status == 1 && json.output.contains(#""only_there":1"#), "\(json.output)")
             #expect(try await run("import", "grants", file, "--app", "game").status == 0)
             let same = try await run("shadow", "diff", file, "--app", "game", "--since", "2026-01-01T00:00:00Z")
-            #expect(same.status == 0 && same.output.hasPrefix("1 lines: same 1, "), "\(same.output)")
+            #expect(same.status == 0 && same.output.hasPrefix("1 line: same 1, "), "\(same.output)")
             #expect(try await run("shadow", "diff", file, "--app", "game", "--since", "yesterday").status == 64)
             #expect(!same.complaint.contains("is live"))
             var environment = run.environment

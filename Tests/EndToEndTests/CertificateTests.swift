@@ -30,7 +30,7 @@ extension EndToEnd {
                 #expect(try await system.submit(sales[2], user: "u1", wait: 20).state == "granted")
                 let done = try await system.command(
                     "support", "rejudge", "--app", "game", "--reason", "untrusted_root")
-                #expect(done.contains("1 receipts are judged again"))
+                #expect(done.contains("1 receipt is judged again"))
                 try await system.settleDebts()
             }
         }

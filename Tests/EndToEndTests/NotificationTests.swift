@@ -283,7 +283,7 @@ extension EndToEnd {
                 try system.configureGame { $0.bundleIdAliases = [clip] }
                 try await system.reload()
                 try await system.wait("the app to be known") { try await standing(unknown) == "ended 1" }
-                #expect(try await system.command("notifications", "rejudge") == "1 notifications are judged again\n")
+                #expect(try await system.command("notifications", "rejudge") == "1 notification is judged again\n")
                 try await system.wait("the type to be unknown still") {
                     try await standing(strange) == "held type_unknown 1"
                 }

@@ -130,13 +130,13 @@ extension EndToEnd {
                 try await system.execute("delete from stored_payloads where receipt_id = '\(lost.id)'")
                 try system.configureGame { $0.bundleId = "com.example.game" }
                 try await system.reload()
-                for (option, words) in [("--dry-run", "1 receipts would be"), (nil, "1 receipts are")]
+                for (option, words) in [("--dry-run", "1 receipt would be"), (nil, "1 receipt is")]
                     as [(String?, String)]
                 {
                     let said = try await system.command(
                         ["support", "rejudge", "--app", "game"] + [option].compactMap(\.self))
                     #expect(said.contains("\(words) judged again"))
-                    #expect(said.contains("1 stay rejected: their payload is gone"))
+                    #expect(said.contains("1 stays rejected: its payload is gone"))
                 }
                 try await system.settleDebts()
                 #expect(try await system.client.receipt(lost.id).reason == "wrong_app")

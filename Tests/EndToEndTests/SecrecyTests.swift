@@ -169,13 +169,13 @@ extension EndToEnd {
                 }
                 let dry = try await system.command("users", "erase", user, "--app", "game", "--dry-run")
                 #expect(
-                    dry.contains("1 grants, 0 orders, 0 tokens, 0 reports, 0 imported purchases: would be erased"),
+                    dry.contains("1 grant, 0 orders, 0 tokens, 0 reports, 0 imported purchases: would be erased"),
                     "\(dry)")
                 #expect(try await holding() == ["receipts", "grants", "events"])
                 let erased = try await system.command("users", "erase", user, "--app", "game", "--yes")
                 #expect(
                     erased.contains(
-                        "1 receipts (0 open), 1 grants, 0 orders, 0 tokens, 0 reports, 0 imported purchases stay"),
+                        "1 receipt (0 open), 1 grant, 0 orders, 0 tokens, 0 reports, 0 imported purchases stay"),
                     "\(erased)")
                 #expect(!erased.contains(user))
                 #expect(try await holding() == [])

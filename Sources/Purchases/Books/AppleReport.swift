@@ -1,3 +1,5 @@
+import Encoding
+
 /// Which of Apple's reports a file is.
 package enum AppleReportKind: String, Sendable, CaseIterable {
     /// Sales Report, Summary: the units that were sold on each day.
@@ -250,7 +252,8 @@ package struct AppleReportReader {
             throw AppleReportError(
                 file: file, line: number, column: 2, name: "Total_Rows",
                 problem:
-                    "says \(told.isEmpty ? "nothing" : told), but the report has \(rows) rows: it was cut or edited")
+                    "says \(told.isEmpty ? "nothing" : told), but the report has \(rows.counted("row")): it was cut or edited"
+            )
         }
     }
 

@@ -189,7 +189,7 @@ import Testing
         #expect(Self.refusal(header, [line, line] + totals.map { Array($0.utf8) }) == nil)
         #expect(
             Self.refusal(header, [line] + totals.map { Array($0.utf8) })
-                == "a.txt, line 3, column 2 (Total_Rows): says 2, but the report has 1 rows: it was cut or edited")
+                == "a.txt, line 3, column 2 (Total_Rows): says 2, but the report has 1 row: it was cut or edited")
     }
 
     // MARK: Books

@@ -55,7 +55,7 @@ import Testing
         // A broken line is one line only.
         (
             "userId,item\na,b,c\nd\ne,f\n",
-            ["2! has 3 values for 2 columns", "3! has 1 values for 2 columns", "4 userId=e item=f"]
+            ["2! has 3 values for 2 columns", "3! has 1 value for 2 columns", "4 userId=e item=f"]
         ),
         (
             "userId,item\na\"b,c\n\"d\"e,f\ng,h\n",
@@ -76,7 +76,7 @@ import Testing
         ),
         ("userId,item\nc,d\n\"a,b", ["2 userId=c item=d", "3! opens a quote that is not closed"]),
         // The file is cut off in the middle of a line.
-        ("userId,item\na,b\nc", ["2 userId=a item=b", "3! has 1 values for 2 columns"]),
+        ("userId,item\na,b\nc", ["2 userId=a item=b", "3! has 1 value for 2 columns"]),
         ("userId\n", []),
         // Semicolons and tabs, also named as a spreadsheet names its separator; quotes hold them too.
         ("userId;item\r\nu;\"a;b\"\r\n", ["2 userId=u item=a;b"]),

@@ -105,12 +105,12 @@ import Testing
 
                 seals
                   seal.head 812 3f0a, of 2026-11-30T00:59:00Z
-                  of the day: 24 blocks, 1 corrections
+                  of the day: 24 blocks, 1 correction
 
                 sample
-                  game Production: 98 of 100 drawn customers compared, of 12345; 0 differences, 0 of them \
-                explained; with 95 % confidence fewer than 3.07 % of all differ
-                  game Sandbox: 0 of 0 drawn customers compared, of 0; 0 differences, 0 of them explained
+                  game Production: 98 of 100 drawn customers compared, of 12345; 0 differences, \
+                0 explained; with 95 % confidence fewer than 3.07 % of all differ
+                  game Sandbox: 0 of 0 drawn customers compared, of 0; 0 differences, 0 explained
                 """)
     }
 
