@@ -15,7 +15,7 @@ protocol ImportRow: Sendable {
 
     init(_ fields: ImportFields) throws(ImportFault)
 
-    static func statement(isDryRun: Bool) -> Statement<Statements.ImportBatch<Self>, Statements.ImportFate>
+    static func statement(isDryRun: Bool) -> Statement<Statements.ImportBatch<Self>, Statements.ImportResult>
 }
 
 extension ImportRow {
@@ -63,7 +63,7 @@ package struct ImportedGrant: ImportRow, Equatable {
             }
     }
 
-    static func statement(isDryRun: Bool) -> Statement<Statements.ImportBatch<Self>, Statements.ImportFate> {
+    static func statement(isDryRun: Bool) -> Statement<Statements.ImportBatch<Self>, Statements.ImportResult> {
         Statements.importGrants(isDryRun: isDryRun)
     }
 }
@@ -86,7 +86,7 @@ package struct ImportedOwner: ImportRow, Equatable {
         since = try fields.time(.since)
     }
 
-    static func statement(isDryRun: Bool) -> Statement<Statements.ImportBatch<Self>, Statements.ImportFate> {
+    static func statement(isDryRun: Bool) -> Statement<Statements.ImportBatch<Self>, Statements.ImportResult> {
         Statements.importOwners(isDryRun: isDryRun)
     }
 }
@@ -104,7 +104,7 @@ package struct ImportedToken: ImportRow, Equatable {
         user = ImportedUser(try fields.userID(), fields.app)
     }
 
-    static func statement(isDryRun: Bool) -> Statement<Statements.ImportBatch<Self>, Statements.ImportFate> {
+    static func statement(isDryRun: Bool) -> Statement<Statements.ImportBatch<Self>, Statements.ImportResult> {
         Statements.importTokens(isDryRun: isDryRun)
     }
 }
@@ -168,7 +168,7 @@ package struct ImportedOrder: ImportRow, Equatable {
         target = try fields.target(of: user.id)
     }
 
-    static func statement(isDryRun: Bool) -> Statement<Statements.ImportBatch<Self>, Statements.ImportFate> {
+    static func statement(isDryRun: Bool) -> Statement<Statements.ImportBatch<Self>, Statements.ImportResult> {
         Statements.importOrders(isDryRun: isDryRun)
     }
 }
@@ -195,7 +195,7 @@ package struct ImportedBonus: ImportRow, Equatable {
         period = bonus.period(at: givenAt ?? fields.app.now)
     }
 
-    static func statement(isDryRun: Bool) -> Statement<Statements.ImportBatch<Self>, Statements.ImportFate> {
+    static func statement(isDryRun: Bool) -> Statement<Statements.ImportBatch<Self>, Statements.ImportResult> {
         Statements.importBonuses(isDryRun: isDryRun)
     }
 }

@@ -13,7 +13,7 @@ extension Statements {
     }
 
     /// The result for one row, where it is not simply "imported".
-    struct ImportFate: Sendable, Equatable {
+    struct ImportResult: Sendable, Equatable {
         /// The row's place in the batch, from 0.
         var index: Int
         /// Nil: imported, with `isChainOfAnother`.
@@ -31,7 +31,7 @@ extension Statements {
     // Each statement finds the result for every row and, except in a dry run, inserts the imported rows. No statement
     // changes an existing row.
 
-    static func importGrants(isDryRun: Bool) -> Statement<ImportBatch<ImportedGrant>, ImportFate> {
+    static func importGrants(isDryRun: Bool) -> Statement<ImportBatch<ImportedGrant>, ImportResult> {
         importing(
             isDryRun ? "import.try_grants" : "import.grants",
             [
@@ -53,7 +53,7 @@ extension Statements {
                         when g.app_id <> \(app) then 'app' when g.environment <> i.environment then 'environment'
                         when \(person("g.user_id", of: app)) <> w.who then 'userId' when g.product_id <> i.product then 'productId'
                         else 'there' end
-                      else 'imported' end as fate, \(person("c.user_id", of: app)) <> w.who as is_of_another
+                      else 'imported' end as result, \(person("c.user_id", of: app)) <> w.who as is_of_another
                   from \(rows.rows(as: "i", ordinality: "n"))
                   cross join lateral (select \(person("i.usr", of: app)) as who offset 0) w
                   left join lateral (select * from imported_grants where transaction_id = i.id offset 0) e on true
@@ -68,7 +68,7 @@ extension Statements {
                       insert into imported_grants (transaction_id, app_id, environment, original_transaction_id, user_id,
                         product_id, purchased_at)
                       select id, \(app), environment, original, usr, product, purchased_at from given
-                      where fate = 'imported' order by id
+                      where result = 'imported' order by id
                       on conflict do nothing),
                     -- The owner of the chain: among consecutive purchases of one user, the latest names the owner.
                     owned as (
@@ -76,13 +76,13 @@ extension Statements {
                         user_id, binding_source)
                       select \(app), environment, original, purchased_at, id, usr, 'imported'
                       from (select *, lead(usr) over (partition by environment, original order by purchased_at, id) as next
-                        from given where is_chain and fate = 'imported' and is_of_another is not true) r
+                        from given where is_chain and result = 'imported' and is_of_another is not true) r
                       where next is distinct from usr
                       order by original, purchased_at, id
                       on conflict do nothing)
                     """)
-                select n::int, fate, fate = 'imported' and is_of_another is true from given
-                where fate <> 'imported' or is_of_another
+                select n::int, result, result = 'imported' and is_of_another is true from given
+                where result <> 'imported' or is_of_another
                 order by n
                 """
             })
@@ -90,7 +90,7 @@ extension Statements {
 
     /// Imports the owners of chains. A chain with another owner stays with that owner, unless that ownership was
     /// imported too and the line names a later start.
-    static func importOwners(isDryRun: Bool) -> Statement<ImportBatch<ImportedOwner>, ImportFate> {
+    static func importOwners(isDryRun: Bool) -> Statement<ImportBatch<ImportedOwner>, ImportResult> {
         importing(
             isDryRun ? "import.try_owners" : "import.owners",
             [
@@ -104,7 +104,7 @@ extension Statements {
                       when c.user_id is null then 'imported'
                       when \(person("c.user_id", of: app)) = \(person("i.usr", of: app)) then 'there'
                       when c.binding_source = 'imported' and i.since > c.purchased_at then 'imported'
-                      else 'userId' end as fate
+                      else 'userId' end as result
                   from \(rows.rows(as: "i", ordinality: "n"))
                   left join lateral (
                     select * from (
@@ -124,15 +124,15 @@ extension Statements {
                       insert into ownerships (app_id, environment, original_transaction_id, purchased_at, transaction_id,
                         user_id, binding_source)
                       select \(app), environment, original, coalesce(since, now()), original, usr, 'imported' from given
-                      where fate = 'imported' order by original
+                      where result = 'imported' order by original
                       on conflict do nothing)
                     """)
-                select n::int, fate, false from given where fate <> 'imported' order by n
+                select n::int, result, false from given where result <> 'imported' order by n
                 """
             })
     }
 
-    static func importTokens(isDryRun: Bool) -> Statement<ImportBatch<ImportedToken>, ImportFate> {
+    static func importTokens(isDryRun: Bool) -> Statement<ImportBatch<ImportedToken>, ImportResult> {
         importing(
             isDryRun ? "import.try_tokens" : "import.tokens",
             [.uuid("token") { $0.token }, .text("usr") { $0.user.stored }],
@@ -140,22 +140,22 @@ extension Statements {
                 """
                 with given as (
                   select i.*, case when e.user_id is null then 'imported'
-                      when \(isOneOf("e.user_id", "i.usr", of: app)) then 'there' else 'userId' end as fate
+                      when \(isOneOf("e.user_id", "i.usr", of: app)) then 'there' else 'userId' end as result
                   from \(rows.rows(as: "i", ordinality: "n"))
                   left join lateral (select user_id from user_tokens
                     where app_id = \(app) and token = i.token offset 0) e on true)
                 \(isDryRun ? "" : """
                     , added as (
                       insert into user_tokens (app_id, token, user_id, source)
-                      select \(app), token, usr, 'registered' from given where fate = 'imported' order by token
+                      select \(app), token, usr, 'registered' from given where result = 'imported' order by token
                       on conflict do nothing)
                     """)
-                select n::int, fate, false from given where fate <> 'imported' order by n
+                select n::int, result, false from given where result <> 'imported' order by n
                 """
             })
     }
 
-    static func importOrders(isDryRun: Bool) -> Statement<ImportBatch<ImportedOrder>, ImportFate> {
+    static func importOrders(isDryRun: Bool) -> Statement<ImportBatch<ImportedOrder>, ImportResult> {
         importing(
             isDryRun ? "import.try_orders" : "import.orders",
             [
@@ -173,7 +173,7 @@ extension Statements {
                 with given as (
                   select i.*, case when e.app_id is null then 'imported' when e.app_id <> \(app) then 'app'
                       when \(person("e.user_id", of: app)) <> \(person("i.usr", of: app)) then 'userId' when e.product_id <> i.product then 'productId'
-                      else 'there' end as fate
+                      else 'there' end as result
                   from \(rows.rows(as: "i", ordinality: "n"))
                   left join lateral (select app_id, user_id, product_id from orders where id = i.id offset 0) e on true)
                 \(isDryRun ? "" : """
@@ -182,15 +182,15 @@ extension Statements {
                         goods, bonuses, price_milliunits, currency, offer, target, promotion)
                       select id, \(app), usr, product, item, quantity, placed_at, pay_by, environment, goods, bonuses, price,
                         currency, offer, target, promotion
-                      from given where fate = 'imported' order by id
+                      from given where result = 'imported' order by id
                       on conflict do nothing)
                     """)
-                select n::int, fate, false from given where fate <> 'imported' order by n
+                select n::int, result, false from given where result <> 'imported' order by n
                 """
             })
     }
 
-    static func importBonuses(isDryRun: Bool) -> Statement<ImportBatch<ImportedBonus>, ImportFate> {
+    static func importBonuses(isDryRun: Bool) -> Statement<ImportBatch<ImportedBonus>, ImportResult> {
         importing(
             isDryRun ? "import.try_bonuses" : "import.bonuses",
             [
@@ -199,7 +199,7 @@ extension Statements {
             sql: { app, rows in
                 """
                 with given as (
-                  select i.*, case when e.user_id is null then 'imported' else 'there' end as fate
+                  select i.*, case when e.user_id is null then 'imported' else 'there' end as result
                   from \(rows.rows(as: "i", ordinality: "n"))
                   left join lateral (select user_id from given_bonuses
                     where app_id = \(app) and user_id = i.usr and bonus = i.bonus and period = i.period and freed_at is null
@@ -207,10 +207,10 @@ extension Statements {
                 \(isDryRun ? "" : """
                     , added as (
                       insert into given_bonuses (app_id, user_id, bonus, period)
-                      select \(app), usr, bonus, period from given where fate = 'imported' order by usr, bonus, period
+                      select \(app), usr, bonus, period from given where result = 'imported' order by usr, bonus, period
                       on conflict do nothing)
                     """)
-                select n::int, fate, false from given where fate <> 'imported' order by n
+                select n::int, result, false from given where result <> 'imported' order by n
                 """
             })
     }
@@ -220,22 +220,22 @@ extension Statements {
     /// - Parameter sql: its text, with the place of the app's id and with the rows.
     private static func importing<Row: Sendable>(
         _ name: String, _ columns: [Column<Row>], sql: (_ app: String, _ rows: BatchRows) -> String
-    ) -> Statement<ImportBatch<Row>, ImportFate> {
+    ) -> Statement<ImportBatch<Row>, ImportResult> {
         var parameters = ParameterList<ImportBatch<Row>>()
         let app = parameters.add { .text($0.appID) }
         let rows = parameters.add(columns) { $0.rows }
-        return Statement(name, sql(app, rows), parameters: parameters, read: readFate)
+        return Statement(name, sql(app, rows), parameters: parameters, read: readResult)
     }
 
-    private static let readFate: @Sendable (borrowing RowReader) throws(PostgresError) -> ImportFate = {
+    private static let readResult: @Sendable (borrowing RowReader) throws(PostgresError) -> ImportResult = {
         row throws(PostgresError) in
         let word = try row.text(1)
-        let outcome: ImportFate.Outcome? =
+        let outcome: ImportResult.Outcome? =
             switch word {
             case "imported": nil
             case "there": .alreadyThere
             default: .conflict(field: word)
             }
-        return ImportFate(index: try row.int(0) - 1, outcome: outcome, isChainOfAnother: try row.bool(2))
+        return ImportResult(index: try row.int(0) - 1, outcome: outcome, isChainOfAnother: try row.bool(2))
     }
 }

@@ -185,20 +185,20 @@ package struct Importer: Sendable {
     ) async throws {
         guard !batch.rows.isEmpty else { return }
         try await enter(batch.rows.map(\.user))
-        let fates = try await database.run(
+        let results = try await database.run(
             Row.statement(isDryRun: isDryRun), .init(appID: context.appID, rows: batch.rows))
         report.imported += batch.rows.count
-        for fate in fates {
-            let line = batch.lines[fate.index]
-            if fate.outcome != nil { report.imported -= 1 }
-            switch fate.outcome {
+        for result in results {
+            let line = batch.lines[result.index]
+            if result.outcome != nil { report.imported -= 1 }
+            switch result.outcome {
             case .alreadyThere: report.alreadyThere += 1
             case .conflict(let field):
                 report.conflicts += 1
                 tell(conflict(line, field, Row.required[0]))
             case nil: break
             }
-            if fate.isChainOfAnother {
+            if result.isChainOfAnother {
                 report.ownersKept += 1
                 tell(
                     ImportProblem(

@@ -41,7 +41,7 @@ struct CommitQueue<Item: Sendable>: Sendable {
     }
 
     /// The entries that a failed batch gives back; if there are none, the batch is tried again.
-    struct Verdict {
+    struct GivenBack {
         var failed: [Entry] = []
         var isPoison = false
     }
@@ -122,7 +122,7 @@ struct CommitQueue<Item: Sendable>: Sendable {
     /// - Parameter jitter: 0 to 1, the part of the backoff that the batch waits.
     mutating func failed(
         _ batch: Batch, _ error: PostgresError, at now: ContinuousClock.Instant, jitter: Double
-    ) -> Verdict {
+    ) -> GivenBack {
         let deadline = batch.deadline ?? now + Self.retryTime
         switch error.advice {
         case .retrySame:
@@ -132,7 +132,7 @@ struct CommitQueue<Item: Sendable>: Sendable {
                 Batch(
                     entries: batch.entries, tries: batch.tries + 1, deadline: deadline,
                     notBefore: now + backoff * jitter, error: error))
-            return Verdict()
+            return GivenBack()
         case .bisect:
             let isData = if case .data = error { true } else { false }
             guard batch.entries.count > 1, isData || now < deadline else { return give(batch, isPoison: isData) }
@@ -144,15 +144,15 @@ struct CommitQueue<Item: Sendable>: Sendable {
                 // fail innocent items.
                 again.prepend(Batch(entries: piece, deadline: isData ? nil : deadline, error: error))
             }
-            return Verdict()
+            return GivenBack()
         case .refuse, .stop:
             return give(batch, isPoison: false)
         }
     }
 
-    private mutating func give(_ batch: Batch, isPoison: Bool) -> Verdict {
+    private mutating func give(_ batch: Batch, isPoison: Bool) -> GivenBack {
         release(batch.entries)
-        return Verdict(failed: batch.entries, isPoison: isPoison)
+        return GivenBack(failed: batch.entries, isPoison: isPoison)
     }
 
     /// Cuts a batch off the waiting items, up to the bounds; an item larger than a whole batch goes alone.

@@ -9,7 +9,7 @@ import Synchronization
 /// consumer alive. After a lost connection the broker delivers everything unsettled again, and the consumer drops acks
 /// that come late for the old connection. So a message may be seen twice and is never lost.
 package actor Consumer {
-    private struct Decision {
+    private struct Settlement {
         let delivery: Delivery
         let isRejected: Bool
     }
@@ -37,7 +37,7 @@ package actor Consumer {
     private let thread: ConnectionThread
     private let mailbox = Mailbox()
     /// Settlements that the thread has not seen yet.
-    private let decided = Mutex<[Decision]>([])
+    private let decided = Mutex<[Settlement]>([])
     private let connected = Atomic(false)
     private let delivered = CounterFamily(label: MetricName.deliveries, dimensions: ("queue", nil))
     private let reconnects = CounterFamily(label: MetricName.reconnects, dimensions: ("role", nil))
@@ -108,16 +108,16 @@ package actor Consumer {
     /// settled. The thread sends the acks with everything else of its next turn; the call never waits. Deliveries of a
     /// connection that is gone are ignored (the broker delivers them again), and so is a second settlement.
     package nonisolated func acknowledge(_ deliveries: [Delivery]) {
-        decide(deliveries.map { Decision(delivery: $0, isRejected: false) })
+        decide(deliveries.map { Settlement(delivery: $0, isRejected: false) })
     }
 
     /// Rejects a delivery that the caller cannot handle: the broker moves the message to the queue's dead letters.
     /// Otherwise as `acknowledge`.
     package nonisolated func reject(_ delivery: Delivery) {
-        decide([Decision(delivery: delivery, isRejected: true)])
+        decide([Settlement(delivery: delivery, isRejected: true)])
     }
 
-    private nonisolated func decide(_ decisions: [Decision]) {
+    private nonisolated func decide(_ settlements: [Settlement]) {
         let wasEmpty = decided.withLock { decided in
             defer { decided.append(contentsOf: decisions) }
             return decided.isEmpty

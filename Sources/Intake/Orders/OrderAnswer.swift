@@ -63,7 +63,7 @@ extension OpenOrder {
     }
 }
 
-extension OrderView.Submission {
+extension OrderView.NamingReceipt {
     fileprivate var json: JSONValue {
         var members: [JSONValue.Member] = [.init("id", .string(id)), .init("state", .string(state))]
         if let reason { members.append(.init("reason", .string(reason))) }

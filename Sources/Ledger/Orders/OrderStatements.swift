@@ -163,7 +163,7 @@ extension Statements {
         bind: { [.uuids($0)] },
         read: { row throws(PostgresError) in
             var view = try row.order()
-            let submissions: [OrderView.Submission] = try row.decoded(orderColumnCount)
+            let submissions: [OrderView.NamingReceipt] = try row.decoded(orderColumnCount)
             view.submissions = submissions
             return view
         })

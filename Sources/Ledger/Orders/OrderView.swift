@@ -95,7 +95,7 @@ package struct OrderView: Sendable, Equatable {
     }
 
     /// A receipt that named the order, with the orders that its purchases were bound to.
-    package struct Submission: Sendable, Equatable, Decodable {
+    package struct NamingReceipt: Sendable, Equatable, Decodable {
         package struct Transaction: Sendable, Equatable, Decodable {
             package let transactionId: String
             package let state: String
@@ -146,7 +146,7 @@ package struct OrderView: Sendable, Equatable {
     package var ending: OrderEnding?
     package var endedAt: Date?
     /// At most the newest `OrderView.submissionsMax`; nil where they were not asked for.
-    package var submissions: [Submission]?
+    package var submissions: [NamingReceipt]?
 
     package static let submissionsMax = 20
 

@@ -28,7 +28,7 @@ struct NotificationHistorySweep: Sendable {
         var begun: Set<SweptBuild> = []
     }
 
-    private enum Outcome: Sendable {
+    private enum PageResult: Sendable {
         case moved
         case failed
         case rests(SweptBuild, until: Date?)
@@ -71,12 +71,12 @@ struct NotificationHistorySweep: Sendable {
                 .init(
                     builds: builds.filter { [rests = state.rests] in !rests.isResting($0) }, limit: Sweeps.callsMax,
                     lease: sweeps.lease))
-            let outcomes = await withTaskGroup(of: Outcome.self) { group in
+            let results = await withTaskGroup(of: PageResult.self) { group in
                 for window in claimed { group.addTask { await readPage(of: window) } }
                 return await group.reduce(into: []) { $0.append($1) }
             }
-            for case .rests(let build, let until) in outcomes { state.rests.rest(build, until: until, scale: scale) }
-            return outcomes.contains { if case .moved = $0 { true } else { false } }
+            for case .rests(let build, let until) in results { state.rests.rest(build, until: until, scale: scale) }
+            return results.contains { if case .moved = $0 { true } else { false } }
         } catch {
             // The leases end, and the windows are due again.
             sweeps.logger.debug("database is away", metadata: LogKeys.error(error))
@@ -99,7 +99,7 @@ struct NotificationHistorySweep: Sendable {
 
     // MARK: One page
 
-    private func readPage(of window: ClaimedWindow) async -> Outcome {
+    private func readPage(of window: ClaimedWindow) async -> PageResult {
         do {
             guard !window.isForgotten else {
                 sweeps.logger.error(
@@ -135,7 +135,7 @@ struct NotificationHistorySweep: Sendable {
 
     private func take(
         _ page: NotificationPage, of window: ClaimedWindow, for app: AppServices, _ environment: StoreEnvironment
-    ) async throws -> Outcome {
+    ) async throws -> PageResult {
         var (notifications, passedOver) = ([UUID: NewNotification](), 0)
         let isTriedOften = window.attempts + 1 >= Self.failuresMax
         for sent in page.notifications {
@@ -198,7 +198,7 @@ struct NotificationHistorySweep: Sendable {
 
     // MARK: Failures
 
-    private func take(_ refusal: AppleRefusal, _ window: ClaimedWindow) async throws -> Outcome {
+    private func take(_ refusal: AppleRefusal, _ window: ClaimedWindow) async throws -> PageResult {
         let build = SweptBuild(
             appID: window.appID, environment: window.environment, bundleID: window.bundleID,
             reach: NotificationHistoryQuery.reach(in: StoreEnvironment(rawValue: window.environment)))
@@ -223,14 +223,14 @@ struct NotificationHistorySweep: Sendable {
     private static let invalidPaginationToken: Int64 = 4_000_014
     private static let paginationTokenExpired: Int64 = 4_000_017
 
-    private func fail(_ window: ClaimedWindow, forgetsPage: Bool = false) async throws -> Outcome {
+    private func fail(_ window: ClaimedWindow, forgetsPage: Bool = false) async throws -> PageResult {
         _ = try await ledger.run(
             Statements.failNotificationWindow, .init(window, dueIn: delay(window), forgetsPage: forgetsPage))
         return .failed
     }
 
     /// Has the list begin anew, in two halves.
-    private func halve(_ window: ClaimedWindow) async throws -> Outcome {
+    private func halve(_ window: ClaimedWindow) async throws -> PageResult {
         _ = try await ledger.run(Statements.halveNotificationWindow, (window: window, dueIn: delay(window)))
         return .failed
     }
