@@ -38,10 +38,10 @@ package final class Ledger: Sendable {
     private let notifications: GroupCommit<NewNotification, Bool>
     private let notificationRepeats: GroupCommit<UUID, Void>
     private let fetches: GroupCommit<UUID, StoredReceipt?>
-    private let settlements: GroupCommit<Verdict, Settlement?>
+    private let settlements: GroupCommit<Verdict, ReceiptOutcome?>
     /// Verdicts about many purchases. Each takes as long as a batch of small verdicts, which would otherwise wait
     /// behind it.
-    private let bulkSettlements: GroupCommit<Verdict, Settlement?>
+    private let bulkSettlements: GroupCommit<Verdict, ReceiptOutcome?>
     private let postponements: GroupCommit<Postponement, Bool>
     private let reroutes: GroupCommit<Postponement, Bool>
     private let hearings: GroupCommit<Hearing, [Pointer]>
@@ -137,7 +137,7 @@ package final class Ledger: Sendable {
                 try await Self.lookUp(ids, Statements.fetchReceipts, in: database, by: \.id)
             })
         let settlements = { (name: String, writers: Int) in
-            GroupCommit<Verdict, Settlement?>(
+            GroupCommit<Verdict, ReceiptOutcome?>(
                 // The queue is large because one receipt may hold thousands of entries and must still fit.
                 name: name, limits: .init(queueRows: 65_536), writers: writers,
                 size: { (rows: $0.rowCount, bytes: $0.rowCount * 512) },
@@ -257,7 +257,7 @@ package final class Ledger: Sendable {
 
     /// Writes a verdict. Nil: the row is settled, was changed since it was read, or is locked by another process; read
     /// it again.
-    package func settle(_ verdict: Verdict) async throws(LedgerError) -> Settlement? {
+    package func settle(_ verdict: Verdict) async throws(LedgerError) -> ReceiptOutcome? {
         try await submit(verdict, to: verdict.rowCount < Self.bulkRowsMin ? settlements : bulkSettlements)
     }
 

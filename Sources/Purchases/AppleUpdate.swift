@@ -37,8 +37,8 @@ extension AppPolicy {
 
     /// The Apple updates that follow from a verdict. There are none for shared purchases, which are another customer's,
     /// and none in shadow, where purchases are the former system's.
-    package func appleUpdates(of finding: Verdict.Finding, claim: Claim) -> [AppleUpdate] {
-        guard mode == .live, writesBackTokens || finishAtApple != .never, case .transactions(let entries) = finding
+    package func appleUpdates(of decisions: Verdict.Decisions, claim: Claim) -> [AppleUpdate] {
+        guard mode == .live, writesBackTokens || finishAtApple != .never, case .transactions(let entries) = decisions
         else { return [] }
         var appleUpdates: [AppleUpdate] = []
         for entry in entries where !entry.transaction.isShared && Self.isKnownToApple(entry.transaction) {

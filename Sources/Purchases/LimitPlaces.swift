@@ -46,13 +46,13 @@ package struct LimitPlace: Sendable, Equatable {
 }
 
 extension AppPolicy {
-    /// The places that a finding needs: for sandbox purchases of users who are no testers, for purchases that are
+    /// The places that a verdict needs: for sandbox purchases of users who are no testers, for purchases that are
     /// granted by a post alone (rows 5a and 10), and for items that the catalogue limits. No purchase is dropped beyond
     /// a limit.
     ///
     /// - Parameter posterID: the owner where a decision names none.
-    package func places(for finding: Verdict.Finding, posterID: String?) -> [LimitPlace] {
-        guard case .transactions(let entries) = finding else { return [] }
+    package func places(for decisions: Verdict.Decisions, posterID: String?) -> [LimitPlace] {
+        guard case .transactions(let entries) = decisions else { return [] }
         return entries.flatMap { entry in
             (entry.match?.userID ?? posterID).map { places(for: entry, userID: $0, posterID: posterID) } ?? []
         }

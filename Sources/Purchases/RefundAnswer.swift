@@ -139,7 +139,7 @@ package struct RefundEdit: Sendable, Equatable, Codable {
     }
 }
 
-/// The fate of Apple's question about a refund, at this moment.
+/// What becomes of Apple's question about a refund, at this moment.
 package enum RefundAnswer: Sendable, Equatable {
     case send(RefundStatement)
     case silence(RefundSilence)

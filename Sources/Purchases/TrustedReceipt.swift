@@ -1,8 +1,8 @@
 import Foundation
 
-/// Reads a finding about a receipt that was given something on trust and waits for Apple's answer. Pure.
+/// Reads the decisions about a receipt that was given something on trust and waits for Apple's answer. Pure.
 ///
-/// | the finding | is read as |
+/// | the decision | is read as |
 /// | a purchase under another id than its grant's | under the grant's id: StoreKit 1 ids are per device and restore |
 /// | a grant on trust would be confirmed, or is not named, and a newer refund of it is on record | refunded |
 /// | Apple refuses the receipt as a whole | purchases on trust are taken back, those held with facts stay owed |
@@ -68,12 +68,12 @@ package struct TrustedReceipt: Sendable {
 
     private var trusted: [Purchase] { purchases.filter { $0.grantKey != nil } }
 
-    package func reading(_ finding: Verdict.Finding) -> Verdict.Finding {
-        switch finding {
+    package func reading(_ decisions: Verdict.Decisions) -> Verdict.Decisions {
+        switch decisions {
         case .transactions(let entries): .transactions(reading(entries))
         case .receipt(.rejected(let reason)) where Reason.takingBack.contains(reason) && !purchases.isEmpty:
             .transactions(purchases.map { $0.denied(reason) })
-        case .receipt, .identifier: finding
+        case .receipt, .identifier: decisions
         }
     }
 

@@ -70,7 +70,7 @@ package struct Verdict: Sendable {
     }
 
     /// What a verdict says: never both, so that "every transaction of its receipt" has one meaning.
-    package enum Finding: Sendable {
+    package enum Decisions: Sendable {
         /// One entry or more, each transaction once.
         case transactions([Entry])
         /// Only its id is known, nobody proved anything of it: held, unless it was granted to this very user.
@@ -87,7 +87,7 @@ package struct Verdict: Sendable {
     package var lines = 0
     package let appID: String
     package let claim: Claim
-    package let finding: Finding
+    package let decisions: Decisions
     /// When the row is due again if it stays open or held.
     package let dueIn: Duration
     /// The call to Apple that this attempt made, if it counted.
@@ -117,20 +117,21 @@ package struct Verdict: Sendable {
     }
 
     package init(
-        receiptID: UUID, attempt: Int, appID: String, claim: Claim, finding: Finding, dueIn: Duration, call: Call? = nil
+        receiptID: UUID, attempt: Int, appID: String, claim: Claim, decisions: Decisions, dueIn: Duration,
+        call: Call? = nil
     ) {
         self.receiptID = receiptID
         self.attempt = attempt
         self.appID = appID
         self.claim = claim
-        self.finding = finding
+        self.decisions = decisions
         self.dueIn = dueIn
         self.call = call
     }
 
     /// How many rows of a settle transaction this takes: one for each purchase, at least one.
     package var rowCount: Int {
-        switch finding {
+        switch decisions {
         case .transactions(let entries): max(1, entries.count)
         case .identifier, .receipt: 1
         }
@@ -168,7 +169,7 @@ package enum SafeToFinish {
     }
 }
 
-extension Verdict.Finding {
+extension Verdict.Decisions {
     /// Whether it waits for the end of shadow, which a person brings about.
     package var isOfShadow: Bool {
         guard waitsForConfiguration, case .transactions(let entries) = self else { return false }

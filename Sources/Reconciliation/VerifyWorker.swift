@@ -134,11 +134,11 @@ package struct VerifyWorker: Service {
         logger.info("worker stopped")
     }
 
-    private func settle(_ delivery: Delivery) async -> ReceiptProcessor.Result {
+    private func process(_ delivery: Delivery) async -> ReceiptProcessor.Result {
         if let pointer = Pointer(delivery.body), pointer.kind == .notification {
-            return await notifications.settle(pointer, redelivered: delivery.redelivered)
+            return await notifications.process(pointer, redelivered: delivery.redelivered)
         }
-        return await processor.settle(
+        return await processor.process(
             delivery.body, redelivered: delivery.redelivered, traceparent: delivery.traceparent)
     }
 
@@ -152,7 +152,7 @@ package struct VerifyWorker: Service {
         // time.
         if isLocal, Task.isShuttingDownGracefully { return }
         guard ContinuousClock.now - takenAt < Self.databasePatience else { return consumer.acknowledge([delivery]) }
-        switch await settle(delivery) {
+        switch await process(delivery) {
         case .done:
             CrashPoint.afterCommitBeforeAck.reached()
             consumer.acknowledge([delivery])

@@ -56,7 +56,7 @@ package struct RefundRequestEditor: Sendable {
         return try await database.run(Statements.searchRefundRequests, search)
     }
 
-    /// The fate of a request if it were answered now.
+    /// What would become of a request if it were answered now.
     package func answer(
         to listed: ListedRefundRequest, by policy: AppPolicy
     ) async throws(PostgresError) -> (answer: RefundAnswer, facts: RefundFacts)? {

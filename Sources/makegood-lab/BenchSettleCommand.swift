@@ -137,7 +137,7 @@ struct SettleTrial {
             let claim = Claim(userID: posted.submission.userID, hasPossession: true, receivedAt: Date())
             return Verdict(
                 receiptID: posted.submission.receiptID, attempt: 0, appID: Self.app, claim: claim,
-                finding: .transactions([Self.policy.judge(posted.transaction, claim: claim, evidence: evidence)]),
+                decisions: .transactions([Self.policy.judge(posted.transaction, claim: claim, evidence: evidence)]),
                 dueIn: .seconds(600))
         }
         let settled = try await database.settle(SettleBatch(verdicts: verdicts, parking: Parking()))

@@ -179,7 +179,7 @@ private struct SweepTrial {
         let claim = Claim(userID: user, hasPossession: true, receivedAt: bought)
         let verdict = Verdict(
             receiptID: submission.receiptID, attempt: 0, appID: Self.app, claim: claim,
-            finding: .transactions([Self.policy.judge(transaction, claim: claim, evidence: .none)]),
+            decisions: .transactions([Self.policy.judge(transaction, claim: claim, evidence: .none)]),
             dueIn: .seconds(600))
         guard try await ledger.settle(verdict)?.state == .granted else {
             throw ValidationError("a purchase of the bench was not granted")

@@ -11,10 +11,10 @@ import Testing
         return policy
     }
 
-    private static func finding(
+    private static func decided(
         _ environment: String = Transaction.production, customer: String? = "c1", owner: String? = nil,
         _ decision: Decision = .grant(goods: [.init(item: "coin", amount: 1)], source: .poster)
-    ) -> Verdict.Finding {
+    ) -> Verdict.Decisions {
         let transaction = Transaction(
             id: "1", originalID: nil, productID: "coins", kind: .consumable, environment: environment,
             purchasedAt: .distantPast, customerID: customer)
@@ -23,10 +23,11 @@ import Testing
         ])
     }
 
-    private static func limits(_ policy: AppPolicy, _ finding: Verdict.Finding, poster: String? = "u") -> [LimitPlace
+    private static func limits(_ policy: AppPolicy, _ decisions: Verdict.Decisions, poster: String? = "u")
+        -> [LimitPlace
         .Limit]
     {
-        policy.places(for: finding, posterID: poster).map(\.limit)
+        policy.places(for: decisions, posterID: poster).map(\.limit)
     }
 
     @Test("of production only what a post alone is granted for, and where a limit stands")
@@ -34,21 +35,21 @@ import Testing
         let free = Self.policy { _ in }
         let perUser = Self.policy { $0.makeUpPerUserPerDay = 1 }
         let perCustomer = Self.policy { $0.makeUpUsersPerCustomer = 1 }
-        #expect(Self.limits(free, Self.finding()) == [])
-        #expect(Self.limits(perUser, Self.finding(customer: nil)) == [.makeUpUser])
-        #expect(Self.limits(perCustomer, Self.finding()) == [.makeUpCustomer])
-        #expect(Self.limits(perCustomer, Self.finding(customer: nil)) == [], "Apple named no customer")
-        #expect(Self.limits(perUser, Self.finding(), poster: nil) == [])
+        #expect(Self.limits(free, Self.decided()) == [])
+        #expect(Self.limits(perUser, Self.decided(customer: nil)) == [.makeUpUser])
+        #expect(Self.limits(perCustomer, Self.decided()) == [.makeUpCustomer])
+        #expect(Self.limits(perCustomer, Self.decided(customer: nil)) == [], "Apple named no customer")
+        #expect(Self.limits(perUser, Self.decided(), poster: nil) == [])
         for source in BindingSource.allCases {
             let isByPost = source == .poster || source == .record
             for decision in [Decision.grant(goods: [], source: source), .provisional(goods: [], source: source)] {
                 #expect(
-                    Self.limits(perUser, Self.finding(Transaction.production, decision))
+                    Self.limits(perUser, Self.decided(Transaction.production, decision))
                         == (isByPost ? [.makeUpUser] : []), "\(source)")
             }
         }
         for decision in [Decision.held(.review), .rejected(.refunded), .open(.appleAnswer)] {
-            #expect(Self.limits(perUser, Self.finding(Transaction.production, decision)) == [])
+            #expect(Self.limits(perUser, Self.decided(Transaction.production, decision)) == [])
         }
         #expect(Self.limits(perUser, .identifier("1", .possessionMissing)) == [])
         #expect(Self.limits(perUser, .receipt(.rejected(.malformed))) == [])
@@ -64,11 +65,11 @@ import Testing
             }
             let asked: [LimitPlace.Limit] = policy == .testers ? [.sandboxUser, .sandboxApp] : []
             for source in [BindingSource.poster, .orderToken] {
-                let finding = Self.finding(Transaction.sandbox, .grant(goods: [], source: source))
-                #expect(Self.limits(app, finding) == asked)
-                #expect(Self.limits(app, finding, poster: "t") == [])
+                let decisions = Self.decided(Transaction.sandbox, .grant(goods: [], source: source))
+                #expect(Self.limits(app, decisions) == asked)
+                #expect(Self.limits(app, decisions, poster: "t") == [])
             }
-            #expect(Self.limits(app, Self.finding(Transaction.sandbox, .grant(goods: [], source: .shared))) == [])
+            #expect(Self.limits(app, Self.decided(Transaction.sandbox, .grant(goods: [], source: .shared))) == [])
         }
     }
 
@@ -78,7 +79,7 @@ import Testing
             $0.makeUpPerUserPerDay = 2
             $0.makeUpUsersPerCustomer = 3
         }
-        let places = app.places(for: Self.finding(owner: "owner"), posterID: "poster")
+        let places = app.places(for: Self.decided(owner: "owner"), posterID: "poster")
         // SHA-256 of the user. A limit by day counts for the poster: a stranger who posts a user's record does not use
         // up that user's day.
         let poster = "293b9207228b7854bc3ccb2959ebea1583e066d41983124a5b381d6fdf6575f8"

@@ -109,14 +109,14 @@ import Testing
                 claim: Claim(
                     userID: nil, hasPossession: true, receivedAt: DecisionTests.received,
                     declared: Declaration(isOfPlaceholder: true)),
-                finding: .transactions([Verdict.Entry(transaction: transaction, decision: .held(.userPlaceholder))]),
+                decisions: .transactions([Verdict.Entry(transaction: transaction, decision: .held(.userPlaceholder))]),
                 dueIn: .seconds(60))
             var standing = Standing()
             standing.holding = Standing.Holding(
                 receiptID: UUID(), transactionID: transaction.id, userID: "owner", appID: "game",
                 environment: transaction.environment, source: source, purchasedAt: transaction.purchasedAt)
             let outcome = VerdictRow.rows(of: [verdict])[0].outcome(
-                .held(.userPlaceholder), behind: Gate(), isWon: false, standing: standing, fate: nil, now: .now,
+                .held(.userPlaceholder), behind: Gate(), isWon: false, standing: standing, transfer: nil, now: .now,
                 disputedFor: 86_400)
             #expect(outcome.state == .alreadyGranted && outcome.reason == "owned_by_another_user")
             #expect((outcome.keepsCopyUntil == nil) == isProof)

@@ -29,7 +29,7 @@ import Testing
         let verdict = Verdict(
             receiptID: receipt, attempt: 0, appID: "game",
             claim: Claim(userID: poster, hasPossession: possession, receivedAt: now, isPosted: isPosted),
-            finding: .transactions([
+            decisions: .transactions([
                 Verdict.Entry(
                     transaction: transaction, decision: decision,
                     match: owner.map { Match(userID: $0, source: source, reasons: [.orderOpen]) }, rival: "u3")
@@ -71,7 +71,7 @@ import Testing
         let row: VerdictRow
         let decision: Decision
         let standing: Standing
-        let fate: ClaimFate?
+        let transfer: TransferOutcome?
         let outcome: PurchaseOutcome
     }
 
@@ -86,12 +86,13 @@ import Testing
                             let row = row(
                                 decision, poster: poster, owner: owner, possession: possession, consumable: consumable)
                             for standing in standings {
-                                for fate in [nil, ClaimFate.moves, .losesToAnother, .held, .limited] {
+                                for transfer in [nil, TransferOutcome.moves, .losesToAnother, .held, .limited] {
                                     all.append(
                                         Case(
-                                            row: row, decision: decision, standing: standing, fate: fate,
+                                            row: row, decision: decision, standing: standing, transfer: transfer,
                                             outcome: row.outcome(
-                                                decision, behind: Gate(), isWon: false, standing: standing, fate: fate,
+                                                decision, behind: Gate(), isWon: false, standing: standing,
+                                                transfer: transfer,
                                                 now: now, disputedFor: 86_400)))
                                 }
                             }
@@ -116,7 +117,7 @@ import Testing
         for entry in Self.cases() where !entry.row.hasPossession {
             let holder = entry.standing.moved?.userID ?? entry.standing.holding?.userID
             let isOwnGrant = entry.standing.holding?.receiptID == Self.receipt
-            guard let holder, holder != entry.row.poster, !isOwnGrant, entry.fate == nil else { continue }
+            guard let holder, holder != entry.row.poster, !isOwnGrant, entry.transfer == nil else { continue }
             #expect(entry.outcome.state != .alreadyGranted && entry.outcome.state != .granted)
             #expect(entry.outcome.reason != "owned_by_another_user" && entry.outcome.reason != "id_collision")
         }
@@ -125,7 +126,7 @@ import Testing
     @Test("a copy is kept only by a poster who showed the purchase, where another user has it by less than proof")
     func copies() {
         for entry in Self.cases() where entry.outcome.keepsCopyUntil != nil {
-            #expect(entry.row.hasPossession && entry.row.poster != nil && entry.fate != .moves)
+            #expect(entry.row.hasPossession && entry.row.poster != nil && entry.transfer != .moves)
             #expect(entry.outcome.state == .granted || entry.outcome.state == .alreadyGranted)
             let holder = entry.standing.moved?.userID ?? entry.standing.holding?.userID ?? entry.row.owner
             #expect(holder != entry.row.poster)
@@ -144,7 +145,8 @@ import Testing
                             isPosted: false)
                         func outcome(isWon: Bool) -> PurchaseOutcome {
                             row.outcome(
-                                decision, behind: Gate(), isWon: isWon, standing: standing, fate: nil, now: Self.now,
+                                decision, behind: Gate(), isWon: isWon, standing: standing, transfer: nil,
+                                now: Self.now,
                                 disputedFor: 86_400)
                         }
                         let found = outcome(isWon: false)
@@ -177,7 +179,7 @@ import Testing
             if entry.standing.holding == nil, entry.decision.gives { #expect(entry.outcome.state == .again) }
             if entry.outcome.state == .again {
                 #expect(
-                    entry.standing.isOutdated || entry.standing.holding == nil || entry.fate == .losesToAnother)
+                    entry.standing.isOutdated || entry.standing.holding == nil || entry.transfer == .losesToAnother)
             }
         }
     }
@@ -189,7 +191,7 @@ import Testing
                 for possession in [true, false] {
                     let row = Self.row(decision, poster: poster, owner: owner, possession: possession)
                     let first = row.outcome(
-                        decision, behind: Gate(), isWon: true, standing: Standing(), fate: nil, now: Self.now,
+                        decision, behind: Gate(), isWon: true, standing: Standing(), transfer: nil, now: Self.now,
                         disputedFor: 86_400)
                     #expect(first.state == .granted)
                     let standing = Self.standing(
@@ -199,7 +201,7 @@ import Testing
                         $0.granteeReceiptPoster = poster
                     }
                     var second = row.outcome(
-                        decision, behind: Gate(), isWon: false, standing: standing, fate: nil, now: Self.now,
+                        decision, behind: Gate(), isWon: false, standing: standing, transfer: nil, now: Self.now,
                         disputedFor: 86_400)
                     // What was given on trust is given once.
                     if first.mark == .given, second.mark == nil { second.mark = .given }
@@ -222,7 +224,8 @@ import Testing
         for (standsAgain, expected) in [(false, PurchaseOutcome.State.rejected), (true, .again)] {
             gate.standsAgain = standsAgain
             let outcome = row.outcome(
-                row.decision(behind: gate), behind: gate, isWon: false, standing: Standing(), fate: nil, now: Self.now,
+                row.decision(behind: gate), behind: gate, isWon: false, standing: Standing(), transfer: nil,
+                now: Self.now,
                 disputedFor: 86_400)
             #expect(outcome.state == expected)
         }
@@ -279,7 +282,7 @@ import Testing
 
     @Test("a receipt is what the most pressing of its purchases is, in whatever order they stand")
     func summaries() {
-        let all = Self.cases().filter { $0.row.poster == "u1" && $0.row.owner == "u1" && $0.fate == nil }
+        let all = Self.cases().filter { $0.row.poster == "u1" && $0.row.owner == "u1" && $0.transfer == nil }
         var generator = SystemRandomNumberGenerator()
         for _ in 0..<2_000 {
             let chosen = (0..<Int.random(in: 1...4)).map { _ in all.randomElement(using: &generator)! }
@@ -310,10 +313,10 @@ import Testing
             let verdict = Verdict(
                 receiptID: Self.receipt, attempt: attempt, appID: "game",
                 claim: Claim(userID: "u1", hasPossession: true, receivedAt: Self.now),
-                finding: .receipt(.open(.appleUnavailable)), dueIn: .seconds(60))
+                decisions: .receipt(.open(.appleUnavailable)), dueIn: .seconds(60))
             let row = VerdictRow.rows(of: [verdict])[0]
             let outcome = row.outcome(
-                row.asked, behind: Gate(), isWon: false, standing: Standing(), fate: nil, now: Self.now,
+                row.asked, behind: Gate(), isWon: false, standing: Standing(), transfer: nil, now: Self.now,
                 disputedFor: 86_400)
             var record = ReceiptSummary.Record()
             record.wakes = wakes
@@ -330,10 +333,11 @@ import Testing
         let verdict = Verdict(
             receiptID: Self.receipt, attempt: 0, appID: "game",
             claim: Claim(userID: "u1", hasPossession: true, receivedAt: Self.now),
-            finding: .receipt(.rejected(.notAuthenticated)), dueIn: .seconds(60))
+            decisions: .receipt(.rejected(.notAuthenticated)), dueIn: .seconds(60))
         let row = VerdictRow.rows(of: [verdict])[0]
         let outcome = row.outcome(
-            row.asked, behind: Gate(), isWon: false, standing: Standing(), fate: nil, now: Self.now, disputedFor: 86_400
+            row.asked, behind: Gate(), isWon: false, standing: Standing(), transfer: nil, now: Self.now,
+            disputedFor: 86_400
         )
         let outcomes = [(row: row, decision: row.asked, outcome: outcome)]
         func summary(_ change: (inout ReceiptSummary.Record) -> Void) -> ReceiptSummary {

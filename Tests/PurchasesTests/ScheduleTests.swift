@@ -54,7 +54,7 @@ import Testing
 
     @Test("Only what is wholly held for a configuration waits for it")
     func waitsForConfiguration() {
-        func finding(_ decisions: Decision...) -> Verdict.Finding {
+        func decided(_ decisions: Decision...) -> Verdict.Decisions {
             .transactions(
                 decisions.enumerated().map { number, decision in
                     Verdict.Entry(
@@ -65,15 +65,15 @@ import Testing
                         decision: decision)
                 })
         }
-        #expect(finding(.held(.productUnknown), .rejected(.refunded)).waitsForConfiguration)
-        #expect(finding(.held(.sandbox), .held(.transferReview)).waitsForConfiguration)
-        #expect(Verdict.Finding.receipt(.held(.credentialsMissing)).waitsForConfiguration)
-        #expect(!finding(.held(.productUnknown), .open(.appleUnavailable)).waitsForConfiguration)
-        #expect(!finding(.held(.productUnknown), .held(.orderUnknown)).waitsForConfiguration)
-        #expect(!finding(.rejected(.refunded)).waitsForConfiguration)
-        #expect(!Verdict.Finding.receipt(.rejected(.signature)).waitsForConfiguration)
-        #expect(!Verdict.Finding.identifier("1", .possessionMissing).waitsForConfiguration)
-        #expect(finding(.held(.shadow)).isOfShadow && !finding(.held(.sandbox)).isOfShadow)
+        #expect(decided(.held(.productUnknown), .rejected(.refunded)).waitsForConfiguration)
+        #expect(decided(.held(.sandbox), .held(.transferReview)).waitsForConfiguration)
+        #expect(Verdict.Decisions.receipt(.held(.credentialsMissing)).waitsForConfiguration)
+        #expect(!decided(.held(.productUnknown), .open(.appleUnavailable)).waitsForConfiguration)
+        #expect(!decided(.held(.productUnknown), .held(.orderUnknown)).waitsForConfiguration)
+        #expect(!decided(.rejected(.refunded)).waitsForConfiguration)
+        #expect(!Verdict.Decisions.receipt(.rejected(.signature)).waitsForConfiguration)
+        #expect(!Verdict.Decisions.identifier("1", .possessionMissing).waitsForConfiguration)
+        #expect(decided(.held(.shadow)).isOfShadow && !decided(.held(.sandbox)).isOfShadow)
         // A receipt that an order, a token, a merge or the chain of a later purchase may settle comes back by time.
         for reason in [Reason.foreignToken, .tokenDisputed, .foreignOrder, .review, .beforeCutover, .unclaimed] {
             #expect(!reason.waitsForConfiguration)

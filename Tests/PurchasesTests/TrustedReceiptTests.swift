@@ -25,9 +25,9 @@ import Testing
     }
 
     private static func reading(
-        _ finding: Verdict.Finding, by purchases: TrustedReceipt.Purchase...
+        _ decisions: Verdict.Decisions, by purchases: TrustedReceipt.Purchase...
     ) -> [Verdict.Entry]? {
-        if case .transactions(let entries) = TrustedReceipt(purchases).reading(finding) { entries } else { nil }
+        if case .transactions(let entries) = TrustedReceipt(purchases).reading(decisions) { entries } else { nil }
     }
 
     @Test("by its id, or by its purchase under another id: then under the id it was given by")
@@ -109,15 +109,15 @@ import Testing
         ]
         let trusted = TrustedReceipt(purchases)
         for reason in Reason.allCases {
-            let finding = trusted.reading(.receipt(.rejected(reason)))
+            let decisions = trusted.reading(.receipt(.rejected(reason)))
             guard Reason.takingBack.contains(reason) else {
-                guard case .receipt(.rejected(reason)) = finding else {
+                guard case .receipt(.rejected(reason)) = decisions else {
                     Issue.record("\(reason) is read otherwise")
                     continue
                 }
                 continue
             }
-            guard case .transactions(let entries) = finding else {
+            guard case .transactions(let entries) = decisions else {
                 Issue.record("\(reason) takes nothing back")
                 continue
             }

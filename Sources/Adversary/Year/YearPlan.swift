@@ -63,7 +63,7 @@ package struct YearPlan: Sendable, Equatable {
         }
     }
 
-    /// The fate of the app's post.
+    /// What becomes of the app's post.
     package enum Post: Sendable, Equatable {
         /// No post ever comes.
         case lost

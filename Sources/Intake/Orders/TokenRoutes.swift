@@ -43,7 +43,7 @@ package struct TokenRoutes: Sendable {
             throw Problem.incomplete(
                 .tokenPlaceholder, "is what libraries write where they have no token: it names nobody", field: "token")
         }
-        let registered = try await settle(user, .registered, token)
+        let registered = try await store(user, .registered, token)
         guard let registered else {
             throw Problem.conflict(
                 .tooManyTokens, "this user has \(Statements.tokensPerUserMax) tokens", field: "token")
@@ -63,11 +63,11 @@ package struct TokenRoutes: Sendable {
         let caller = try await authenticator.admit(request.headers)
         try caller.require(.intake)
         let user = try caller.user(in: request, context, of: configuration.current)
-        guard let issued = try await settle(user, .issued, UUID()) else { throw Problem.unavailable() }
+        guard let issued = try await store(user, .issued, UUID()) else { throw Problem.unavailable() }
         return Self.response(issued)
     }
 
-    private func settle(
+    private func store(
         _ user: PathUser, _ source: UserToken.Source, _ token: UUID
     ) async throws(LedgerError) -> UserToken? {
         if let keys = configuration.current.userKeys {

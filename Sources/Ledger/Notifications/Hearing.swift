@@ -5,7 +5,7 @@ package import Purchases
 package struct Hearing: Sendable {
     /// The notification with the facts, and its attempt when it was read.
     package struct Notification: Sendable, Equatable {
-        /// The fate of the notification.
+        /// What becomes of the notification.
         package enum Ending: Sendable, Equatable {
             case ended
             /// The notification's content is not known here, or no app has its bundle id. A command has the

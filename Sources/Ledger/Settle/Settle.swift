@@ -4,7 +4,7 @@ package import Postgres
 package import Purchases
 
 /// What became of a receipt when its verdict was written.
-package struct Settlement: Sendable, Equatable {
+package struct ReceiptOutcome: Sendable, Equatable {
     package let receiptID: UUID
     package let state: ReceiptState
     /// The row's attempt after the verdict: what the next pointer carries.
@@ -37,12 +37,12 @@ extension Database {
     /// was read, or is locked, or one of its purchases must be matched anew: the caller reads it again.
     ///
     /// Idempotent: a repeated batch finds settled rows, or rows whose attempt moved on, and changes nothing.
-    package func settle(_ batch: SettleBatch) async throws(PostgresError) -> [Settlement] {
+    package func settle(_ batch: SettleBatch) async throws(PostgresError) -> [ReceiptOutcome] {
         do throws(PostgresError) {
             return try await transact("ledger.settle") { transaction throws(PostgresError) in
                 guard let result = try SettleTransaction(batch, in: transaction).run() else { return [] }
                 try transaction.commit()
-                return result.settlements
+                return result.outcomes
             }
         } catch .data(sqlState: "23505", statement: Statements.moveOwnerships.name) {
             throw .serialization
@@ -116,7 +116,7 @@ struct SettleTransaction {
     }
 
     private static func places(of verdict: Verdict) -> [Statements.PlaceOfVerdict] {
-        guard case .transactions(let entries) = verdict.finding else { return [] }
+        guard case .transactions(let entries) = verdict.decisions else { return [] }
         let owners = Dictionary(
             entries.map { ($0.transaction.id, $0.match?.userID) }, uniquingKeysWith: { first, _ in first })
         return verdict.places.map {
@@ -179,11 +179,11 @@ struct SettleTransaction {
         let isWon = decided.map { entry in
             PurchaseOfReceipt(entry.row).map(won.contains) ?? false
         }
-        let (fates, moves) = fates(of: decided, isWon: isWon, standings: standings, receipts: receipts)
+        let (transfers, moves) = transfers(of: decided, isWon: isWon, standings: standings, receipts: receipts)
         let purchases = decided.indices.map { index in
             let (row, gate, decision) = decided[index]
             let outcome = row.outcome(
-                decision, behind: gate, isWon: isWon[index], standing: standings[index], fate: fates[index],
+                decision, behind: gate, isWon: isWon[index], standing: standings[index], transfer: transfers[index],
                 now: receipts[row.verdict.receiptID]?.now ?? .now, disputedFor: batch.parking.disputedFor.inSeconds)
             return SettledPurchase(
                 row: row, decision: decision, gate: gate, standing: standings[index], isWon: isWon[index],
@@ -194,13 +194,13 @@ struct SettleTransaction {
 
     /// What comes of the claims. Of the posters who claim one purchase in a batch, the first receipt gets it, and so do
     /// other receipts of the same poster.
-    private func fates(
+    private func transfers(
         of decided: [Decided], isWon: [Bool], standings: [Standing], receipts: [UUID: Statements.TakenReceipt]
-    ) -> (fates: [ClaimFate?], moves: [SettledMove]) {
-        let answers = decided.indices.map { index -> AppPolicy.ClaimAnswer? in
+    ) -> (transfers: [TransferOutcome?], moves: [SettledMove]) {
+        let answers = decided.indices.map { index -> AppPolicy.TransferDecision? in
             guard !isWon[index], let receipt = receipts[decided[index].row.verdict.receiptID] else { return nil }
-            return decided[index].row.claim(
-                on: standings[index], decision: decided[index].decision, claimedAt: receipt.claimedAt)
+            return decided[index].row.transfer(
+                by: standings[index], decision: decided[index].decision, claimedAt: receipt.claimedAt)
         }
         var moves: [String: SettledMove] = [:]
         for index in decided.indices where answers[index] == .move {
@@ -214,7 +214,7 @@ struct SettleTransaction {
             moves[holding.transactionID] = SettledMove(
                 row: row, chain: chain, grantedID: holding.transactionID, holder: chain.holderID)
         }
-        let fates = decided.indices.map { index -> ClaimFate? in
+        let transfers = decided.indices.map { index -> TransferOutcome? in
             guard let answer = answers[index] else { return nil }
             let move = standings[index].holding.flatMap { moves[$0.transactionID] }
             let isMovers = move?.row.poster.map { $0.isSameText(as: decided[index].row.poster) } ?? false
@@ -224,7 +224,7 @@ struct SettleTransaction {
             case .move: return isMovers ? .moves : .losesToAnother
             }
         }
-        return (fates, moves.values.sorted { $0.grantedID < $1.grantedID })
+        return (transfers, moves.values.sorted { $0.grantedID < $1.grantedID })
     }
 
     // MARK: Round 3
@@ -360,11 +360,11 @@ struct SettleResult {
     let told: (written: DatabaseTransaction.Reply<UUID>?, disputes: [SettledEvent])
     let updated: DatabaseTransaction.Reply<(id: UUID, state: ReceiptState, attempt: Int, age: Double)>?
 
-    var settlements: [Settlement] {
+    var outcomes: [ReceiptOutcome] {
         let written = Set(told.written?.rows ?? [])
         let disputed = Set(told.disputes.filter { written.contains($0.id) }.map(\.receiptID))
         let places = Dictionary(grouping: purchases) { $0.row.verdict.receiptID }
-        return (updated?.rows ?? []).map { row -> Settlement in
+        return (updated?.rows ?? []).map { row -> ReceiptOutcome in
             let lacking = (places[row.id] ?? []).flatMap { purchase -> [LimitPlace.Limit] in
                 switch row.state {
                 case .held: [purchase.gate.holdingLimit].compactMap { $0 }
@@ -372,7 +372,7 @@ struct SettleResult {
                 default: []
                 }
             }
-            return Settlement(
+            return ReceiptOutcome(
                 receiptID: row.id, state: row.state, attempt: row.attempt, age: row.age,
                 tellsDispute: disputed.contains(row.id), lackingLimit: lacking.min { $0.rawValue < $1.rawValue },
                 ownedByAnother: (places[row.id] ?? []).filter {

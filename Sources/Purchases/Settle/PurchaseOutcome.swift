@@ -45,8 +45,8 @@ package struct PurchaseOutcome: Sendable, Equatable {
     }
 }
 
-/// What a user's claim on a purchase that another user has comes to, by the app's policy.
-package enum ClaimFate: Sendable, Equatable {
+/// What becomes of the transfer of a purchase that the poster claims and another user has, by the app's policy.
+package enum TransferOutcome: Sendable, Equatable {
     /// It moves to this poster.
     case moves
     /// Another claim of the batch moves it.
@@ -61,7 +61,7 @@ extension VerdictRow {
     /// Whether the poster claims what another user has, and what the policy says to it; nil: it stays where it is.
     ///
     /// - Parameter claimedAt: when the receipt was posted so that a claim in it counts.
-    package func claim(on standing: Standing, decision: Decision, claimedAt: Date) -> AppPolicy.ClaimAnswer? {
+    package func transfer(by standing: Standing, decision: Decision, claimedAt: Date) -> AppPolicy.TransferDecision? {
         guard let transfer = entry?.transfer, let chain = standing.chain, let holding = standing.holding,
             let transaction,
             holding.receiptID != nil, holding.appID == verdict.appID, holding.environment == transaction.environment
@@ -83,10 +83,10 @@ extension VerdictRow {
     /// - Parameters:
     ///   - decision: as carried out (``decision(behind:)``).
     ///   - isWon: whether its grant was inserted for this receipt.
-    ///   - fate: of the poster's claim on it.
+    ///   - transfer: what becomes of the poster's claim on it; nil: the poster makes none, or the purchase stays.
     ///   - now: by the database's clock.
     package func outcome(
-        _ decision: Decision, behind gate: Gate, isWon: Bool, standing: Standing, fate: ClaimFate?, now: Date,
+        _ decision: Decision, behind gate: Gate, isWon: Bool, standing: Standing, transfer: TransferOutcome?, now: Date,
         disputedFor: TimeInterval
     ) -> PurchaseOutcome {
         // Judged anew, by the facts that say so (`Evidence.standsAgain`).
@@ -101,7 +101,7 @@ extension VerdictRow {
         let isApart = isOther && !collides && (decision.gives || decision.reason == .review)
         let state = state(
             decision, isWon: isWon, had: had, holder: holder, collides: collides, isOther: isOther,
-            isOwnGrant: isOwnGrant, isOutdated: standing.isOutdated, fate: fate)
+            isOwnGrant: isOwnGrant, isOutdated: standing.isOutdated, transfer: transfer)
         var outcome = PurchaseOutcome(state: state)
         let isOnTrust = isOwnGrant && !isWon && standing.isOnTrust
         outcome.mark = mark(decision, state: state, isWon: isWon, isOnTrust: isOnTrust)
@@ -109,7 +109,7 @@ extension VerdictRow {
 
         let proof = if let moved { moved.source } else if let had { had.source } else { binding }
         // The app that has lost its user keeps its copy too: its user may be another one than the holder.
-        if state == .granted || state == .alreadyGranted, hasPossession, fate != .moves,
+        if state == .granted || state == .alreadyGranted, hasPossession, transfer != .moves,
             poster != nil || verdict.claim.isOfPlaceholder,
             !(holder ?? owner).isSameText(as: poster), proof?.isProof != true
         {
@@ -117,7 +117,7 @@ extension VerdictRow {
             outcome.keepsCopyUntil = standing.keepsCopyUntil.map { min($0, until) } ?? until
         }
         outcome.reason = reason(
-            decision, state, had: had, holder: holder, collides: collides, isApart: isApart, fate: fate,
+            decision, state, had: had, holder: holder, collides: collides, isApart: isApart, transfer: transfer,
             isUnconfirmed: isUnconfirmed, mark: outcome.mark)
         outcome.binding =
             switch state {
@@ -128,7 +128,7 @@ extension VerdictRow {
         if state == .alreadyGranted, let had, had.transactionID != transactionID {
             outcome.grantedAs = had.transactionID
         }
-        outcome.reasons = reasons(decision, state, behind: gate, had: had, isApart: isApart, fate: fate)
+        outcome.reasons = reasons(decision, state, behind: gate, had: had, isApart: isApart, transfer: transfer)
         let isDisputed = provesOwner && had != nil && !(had?.userID).isSameText(as: owner)
         if state == .granted || state == .alreadyGranted, isDisputed { outcome.disputedHolder = had?.userID }
         outcome.rival = rival(
@@ -160,7 +160,7 @@ extension VerdictRow {
 
     private func state(
         _ decision: Decision, isWon: Bool, had: Standing.Holding?, holder: String?, collides: Bool, isOther: Bool,
-        isOwnGrant: Bool, isOutdated: Bool, fate: ClaimFate?
+        isOwnGrant: Bool, isOutdated: Bool, transfer: TransferOutcome?
     ) -> PurchaseOutcome.State {
         let said = PurchaseOutcome.State(decision)
         if transactionID == nil { return said }
@@ -179,7 +179,7 @@ extension VerdictRow {
         if collides { return hasPossession ? .held : unproven }
         if isOther { return unproven }
         if isOwnGrant { return .granted }
-        switch fate {
+        switch transfer {
         case .held: return .held
         case .losesToAnother: return .again
         case .moves, .limited, nil: break
@@ -207,20 +207,20 @@ extension VerdictRow {
 
     private func reason(
         _ decision: Decision, _ state: PurchaseOutcome.State, had: Standing.Holding?, holder: String?, collides: Bool,
-        isApart: Bool, fate: ClaimFate?, isUnconfirmed: Bool, mark: PurchaseOutcome.TrustMark?
+        isApart: Bool, transfer: TransferOutcome?, isUnconfirmed: Bool, mark: PurchaseOutcome.TrustMark?
     ) -> String? {
         switch state {
         case .alreadyGranted:
             // The user who has it is the only user who is told of it.
             if !verdict.claim.isPosted { return had?.receiptID == nil ? "imported" : nil }
-            if fate == .moves { return "transferred" }
+            if transfer == .moves { return "transferred" }
             if !holder.isSameText(as: poster) { return "owned_by_another_user" }
             if !(had?.userID).isSameText(as: poster) { return "transferred" }
             return had?.receiptID == nil ? "imported" : nil
         case .held:
             if collides, hasPossession { return "id_collision" }
             if isApart { return Reason.review.rawValue }
-            if fate == .held { return Reason.transferReview.rawValue }
+            if transfer == .held { return Reason.transferReview.rawValue }
             return decision.gives ? Reason.possessionMissing.rawValue : decision.reason?.rawValue
         case .granted:
             if isUnconfirmed { return "unconfirmed" }
@@ -233,7 +233,7 @@ extension VerdictRow {
 
     private func reasons(
         _ decision: Decision, _ state: PurchaseOutcome.State, behind gate: Gate, had: Standing.Holding?, isApart: Bool,
-        fate: ClaimFate?
+        transfer: TransferOutcome?
     ) -> [String]? {
         if state == .held, isApart { return [MatchReason.keyInUse.rawValue] }
         // What it was granted by, also where the receipt was not written then for a neighbour's sake.
@@ -246,8 +246,8 @@ extension VerdictRow {
             return (matchReasons ?? []) + gate.exceededLimits.map { "limit_\($0.rawValue)" }
         }
         guard state == .alreadyGranted else { return nil }
-        if fate == .moves { return [MatchReason.transferred.rawValue] }
-        return fate == .limited ? [MatchReason.transferLimit.rawValue] : nil
+        if transfer == .moves { return [MatchReason.transferred.rawValue] }
+        return transfer == .limited ? [MatchReason.transferLimit.rawValue] : nil
     }
 
     private func rival(
@@ -270,7 +270,7 @@ extension VerdictRow {
 
 extension AppPolicy {
     /// What the app's policy answers to a claim on a purchase that another user has.
-    package enum ClaimAnswer: Sendable, Equatable { case move, hold, limit }
+    package enum TransferDecision: Sendable, Equatable { case move, hold, limit }
 }
 
 extension PurchaseOutcome.State {

@@ -22,7 +22,7 @@ package struct VerdictRow: Sendable {
         var rows: [VerdictRow] = []
         var wantedOrders: Set<UUID> = []
         for verdict in verdicts {
-            switch verdict.finding {
+            switch verdict.decisions {
             case .transactions(let entries):
                 for entry in entries {
                     var row = VerdictRow(verdict, entry.transaction.id, entry.decision, entry)

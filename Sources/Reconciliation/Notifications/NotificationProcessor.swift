@@ -36,7 +36,7 @@ struct NotificationProcessor: Sendable {
     }
 
     /// - Parameter redelivered: a worker had this message before and did not settle it.
-    func settle(_ pointer: Pointer, redelivered: Bool) async -> ReceiptProcessor.Result {
+    func process(_ pointer: Pointer, redelivered: Bool) async -> ReceiptProcessor.Result {
         do throws(LedgerError) {
             let rows = try await ledger.patiently { () throws(LedgerError) in
                 try await ledger.run(Statements.fetchNotifications, [pointer.id])
@@ -46,7 +46,7 @@ struct NotificationProcessor: Sendable {
             guard stored.state != .ended, pointer.attempt == stored.attempt else { return .done }
             // A worker may have died of the message, so the redelivery is counted first.
             if redelivered, try await !mayTryAgain(pointer) { return .done }
-            try await take(try await finding(of: stored), of: stored)
+            try await take(try await reading(of: stored), of: stored)
         } catch {
             // The row comes back at its due time.
             if !error.isRetryable {
@@ -69,7 +69,7 @@ struct NotificationProcessor: Sendable {
         return count ?? 0 > 0
     }
 
-    private func finding(of stored: StoredNotification) async throws(LedgerError) -> NotificationFinding {
+    private func reading(of stored: StoredNotification) async throws(LedgerError) -> NotificationReading {
         guard
             let appID = stored.appID ?? apps.id(ofBundle: stored.bundleID ?? NotificationReader.bundleID(in: stored)),
             let app = apps[appID]
@@ -87,8 +87,8 @@ struct NotificationProcessor: Sendable {
         }
     }
 
-    private func take(_ finding: NotificationFinding, of stored: StoredNotification) async throws(LedgerError) {
-        switch finding {
+    private func take(_ reading: NotificationReading, of stored: StoredNotification) async throws(LedgerError) {
+        switch reading {
         case .heard(let hearing):
             let pointers = try await ledger.patiently { () throws(LedgerError) in try await ledger.hear(hearing) }
             // The rows are due as well; these messages only save the wait for the scheduler.

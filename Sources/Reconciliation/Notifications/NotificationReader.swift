@@ -5,8 +5,8 @@ import Foundation
 import Ledger
 import Purchases
 
-/// A worker's finding about a notification, as a value.
-enum NotificationFinding: Sendable {
+/// What a worker reads in a notification, as a value.
+enum NotificationReading: Sendable {
     /// Facts to store; the hearing says whether the notification ends or is held.
     case heard(Hearing)
     /// The notification ends without facts. The reason is nil where there was nothing to do.
@@ -35,13 +35,13 @@ enum NotificationHold: Sendable, Equatable {
     }
 }
 
-/// A reader that turns a stored notification into a finding: it verifies the notification again, and takes the facts
+/// A reader that turns a stored notification into a reading: it verifies the notification again, and takes the facts
 /// out. The type only says which facts to look for.
 struct NotificationReader: Sendable {
     let ledger: Ledger
 
     func read(_ stored: StoredNotification, for app: AppServices, _ appID: String) async throws(LedgerError)
-        -> NotificationFinding
+        -> NotificationReading
     {
         guard let payload = stored.payload else { return .held(.notVerified(.malformed)) }
         return stored.version == 1
@@ -62,7 +62,7 @@ struct NotificationReader: Sendable {
 
     private func readSigned(
         _ payload: String, of stored: StoredNotification, for app: AppServices, _ appID: String
-    ) async throws(LedgerError) -> NotificationFinding {
+    ) async throws(LedgerError) -> NotificationReading {
         let (notification, isWhole): (SignedNotification, Bool)
         do throws(VerificationFailure) {
             (notification, isWhole) = try await verified(payload, for: app)
@@ -161,7 +161,7 @@ struct NotificationReader: Sendable {
     /// Of version 1 Apple signs only the receipt inside. The receipt is judged like a posted one, and nothing else of
     /// the JSON is used, except that a grant of the chain which it names makes
     /// the receipt due.
-    private func readUnsigned(_ payload: String, of stored: StoredNotification, _ appID: String) -> NotificationFinding
+    private func readUnsigned(_ payload: String, of stored: StoredNotification, _ appID: String) -> NotificationReading
     {
         let isKnown = NotificationEffect.of(type: stored.type, subtype: nil, version: 1) != nil
         var hearing = Hearing(

@@ -11,12 +11,12 @@ extension ReceiptVerifier {
         of receipt: StoredReceipt, for app: AppServices
     ) async throws(AppleRefusal) -> Examination {
         guard let id = receipt.transactionID ?? receipt.originalTransactionID else {
-            return .finding(.receipt(.rejected(.malformed)))
+            return .decided(.receipt(.rejected(.malformed)))
         }
         if receipt.isVouched { return try await answer(id, of: receipt, for: app, in: app.lookUpOrder) }
         // Without possession only three things may answer: a grant that this very user already has, an order, or a
         // token (rows 1 to 4).
-        let unproven = Examination.finding(.identifier(id, .possessionMissing))
+        let unproven = Examination.decided(.identifier(id, .possessionMissing))
         guard receipt.appHasOrders, app.serverAPI != nil else { return unproven }
         let question = Statements.BareID(
             receiptID: receipt.id, appID: receipt.appID, transactionID: id, isOld: receipt.isOld(by: schedule))
@@ -30,14 +30,14 @@ extension ReceiptVerifier {
             if app.policy.confirmWithApple != .always, isFresh(stored.signedAt, by: source, of: receipt),
                 !stored.isPeriod
             {
-                return .finding(.transactions([entry]))
+                return .decided(.transactions([entry]))
             }
         }
         guard known.mayBeAsked else { return unproven }
         let entries: [Verdict.Entry]
         do throws(AppleRefusal) {
             let found = try await answer(id, of: receipt, for: app, in: app.lookUpOrder)
-            if case .finding(.transactions(let judged)) = found { entries = judged } else { entries = [] }
+            if case .decided(.transactions(let judged)) = found { entries = judged } else { entries = [] }
         } catch {
             // The poster is not told whether there is such a purchase.
             switch error.fate {
@@ -51,7 +51,7 @@ extension ReceiptVerifier {
         guard !entries.isEmpty else { return unproven }
         // Apple's answer is stored, so that Apple is not asked again. The poster learns nothing of what is not given,
         // also where another purchase of the same chain is given.
-        return .finding(
+        return .decided(
             .transactions(
                 entries.map { entry in
                     entry.decision.gives

@@ -13,7 +13,7 @@ final class FollowUpSignal: Sendable {
     func wake() { continuation.yield() }
 }
 
-extension Verdict.Finding {
+extension Verdict.Decisions {
     /// Whether storing the verdict may mark a chain: it has a period, an end, or a change of owner.
     var mayMarkChains: Bool {
         guard case .transactions(let entries) = self else { return false }

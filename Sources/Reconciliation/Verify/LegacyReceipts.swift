@@ -20,7 +20,7 @@ extension ReceiptVerifier {
     func examineLegacy(
         _ base64: String, of receipt: StoredReceipt, for app: AppServices
     ) async throws(AppleRefusal) -> Examination {
-        if receipt.isTakenOver, !receipt.isOnTrust { return .finding(.receipt(.rejected(.takenOver))) }
+        if receipt.isTakenOver, !receipt.isOnTrust { return .decided(.receipt(.rejected(.takenOver))) }
         // Not verified yet, it chooses among the app's own ids only.
         let bundleID = app.identity.bundleIdAliases.isEmpty ? nil : (try? AppReceipt(unverified: base64))?.bundleId
         return try await examineLegacy(base64, of: receipt, asking: app.speaking(for: bundleID))
@@ -113,14 +113,14 @@ extension ReceiptVerifier {
         if case .whole(let decision) = reading, decision == .held(.noTransactionYet),
             receipt.reason == Reason.noTransactionYet.rawValue
         {
-            return .finding(.receipt(decision))
+            return .decided(.receipt(decision))
         }
         guard case .purchases(let listed, _) = reading, !listed.contains(where: \.isPeriod) else { return nil }
         let (plan, purchases, judge) = try await plan(listed, of: receipt, for: app)
         guard plan.asked.isEmpty, zip(purchases, plan.judged).allSatisfy({ $0.isOver(by: $1.decision) }) else {
             return nil
         }
-        return .finding(.transactions(judge.settled(plan.judged)))
+        return .decided(.transactions(judge.settled(plan.judged)))
     }
 
     /// - Parameter reading: what the receipt says without a call.
@@ -137,7 +137,7 @@ extension ReceiptVerifier {
             if let verified = answers.answer(about: receipt.id) {
                 return try await judgeAndKeep(verified, [], of: receipt, for: app)
             }
-            let shown = SharedAnswers.Proof(receipt)
+            let shown = SharedAnswers.PostedBytes(receipt)
             switch sharedAnswers.leave(toAskAbout: shown, for: receipt.id) {
             case .answer(let verified): return try await judgeAndKeep(verified, [], of: receipt, for: app)
             case .wait: throw AppleRefusal(.postpone(.appleBudget, until: nil))
@@ -162,7 +162,7 @@ extension ReceiptVerifier {
             if case .whole(let decision) = reading, decision == .rejected(.malformed),
                 try await isMalformedForGood(receipt, after: error.calls)
             {
-                return .finding(.receipt(decision))
+                return .decided(.receipt(decision))
             }
             var refusal = error
             if error.isOutage { refusal.unreached = await unreached(reading, of: receipt, for: app) }
@@ -210,12 +210,12 @@ extension ReceiptVerifier {
         guard let bundleID = verified.bundleId else {
             return .retry(.appleAnswer, call: calls.last.map(Verdict.Call.init))
         }
-        guard app.identity.admits(bundleID) else { return .finding(.receipt(.rejected(.wrongApp))) }
+        guard app.identity.admits(bundleID) else { return .decided(.receipt(.rejected(.wrongApp))) }
         guard app.identity.environments.contains(verified.environment) else {
-            return .finding(.receipt(.rejected(.wrongEnvironment)))
+            return .decided(.receipt(.rejected(.wrongEnvironment)))
         }
         let entries = verified.entries
-        guard !entries.isEmpty else { return .finding(.receipt(.held(.noTransactionYet))) }
+        guard !entries.isEmpty else { return .decided(.receipt(.held(.noTransactionYet))) }
         let transactions = entries.compactMap { Transaction($0, in: verified) }
         // An unreadable entry must not be dropped because others are readable.
         guard transactions.count == entries.count else {
@@ -280,7 +280,7 @@ extension ReceiptVerifier {
         }
         let (plan, _, judge) = try await plan(listed, of: receipt, for: app, hidden)
         guard plan.asked.isEmpty else { throw refusal }
-        return .finding(.transactions(judge.settled(plan.judged)))
+        return .decided(.transactions(judge.settled(plan.judged)))
     }
 
     // MARK: The receipt itself
@@ -319,7 +319,7 @@ extension ReceiptVerifier {
         switch reading {
         case .purchases(let transactions, _): try await decide(transactions, of: receipt, for: app)
         case .question: throw AppleRefusal(.hold(.possessionMissing))
-        case .whole(let decision): .finding(.receipt(decision))
+        case .whole(let decision): .decided(.receipt(decision))
         case .retry(let reason): .retry(reason, call: nil)
         }
     }
@@ -349,7 +349,7 @@ extension ReceiptVerifier {
         guard receipt.isVouched else { throw AppleRefusal(.hold(.possessionMissing)) }
         // A receipt that names no environment is of production, or too old to name one (F23).
         let environments = app.lookUpOrder.filter { question.environment == nil || question.environment == $0.rawValue }
-        guard !environments.isEmpty else { return .finding(.receipt(.rejected(.wrongEnvironment))) }
+        guard !environments.isEmpty else { return .decided(.receipt(.rejected(.wrongEnvironment))) }
         if try needsReroute(receipt, for: .serverApi, of: app) { return .reroute }
         return try await answer(question.transactionId, of: receipt, for: app, in: environments)
     }
@@ -366,7 +366,7 @@ extension ReceiptVerifier {
         butFor ids: Set<String>?, hidden: Hidden? = nil, isCurrent: Bool = false
     ) async throws(AppleRefusal) -> Examination {
         let (plan, purchases, judge) = try await plan(listed, of: receipt, for: app, hidden)
-        guard !plan.asked.isEmpty else { return .finding(.transactions(judge.settled(plan.judged))) }
+        guard !plan.asked.isEmpty else { return .decided(.transactions(judge.settled(plan.judged))) }
         if try needsReroute(receipt, for: .serverApi, of: app, plan) { return .reroute }
 
         var round = LookUpRound(plan)

@@ -95,7 +95,7 @@ struct LookUpRound {
         }
         let open = open
         let isOpen = { (entry: Verdict.Entry) in if case .open = entry.decision { true } else { false } }
-        guard open.contains(where: isOpen) else { return .finding(.transactions(entries + open)) }
+        guard open.contains(where: isOpen) else { return .decided(.transactions(entries + open)) }
         let isTry = open.contains { $0.decision != .open(.historyPending) && isOpen($0) }
         let rest: Examination.Rest =
             switch first?.refusal.fate {

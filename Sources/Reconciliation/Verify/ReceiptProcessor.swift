@@ -14,8 +14,8 @@ import WorkQueue
 /// | fetch | ``Pointer`` | ``StoredReceipt`` | `fetch` below |
 /// | verify | ``StoredReceipt`` | ``Examination`` | ``ReceiptVerifier`` |
 /// | decide | ``Examination`` | ``Step`` | ``Step`` |
-/// | settle | ``Step`` | ``Settlement`` | ``VerdictWriter`` |
-/// | acknowledge | ``Settlement`` | ``Result`` | `settle` below, and then ``VerifyWorker`` |
+/// | settle | ``Step`` | ``ReceiptOutcome`` | ``VerdictWriter`` |
+/// | acknowledge | ``ReceiptOutcome`` | ``Result`` | `process` below, and then ``VerifyWorker`` |
 ///
 /// No step reaches back. ``TrustPass`` is a pass of its own between verify and decide.
 struct ReceiptProcessor: Sendable {
@@ -65,16 +65,16 @@ struct ReceiptProcessor: Sendable {
     /// - Parameters:
     ///   - redelivered: a worker had this message before and did not settle it.
     ///   - traceparent: as it came with the message.
-    func settle(_ message: [UInt8], redelivered: Bool, traceparent: String? = nil) async -> Result {
+    func process(_ message: [UInt8], redelivered: Bool, traceparent: String? = nil) async -> Result {
         guard let pointer = Pointer(message), pointer.kind == .receipt else { return .undeliverable }
         guard var trace = traceparent.flatMap({ TraceContext($0) }) else {
-            return await settle(pointer, redelivered: redelivered)
+            return await process(pointer, redelivered: redelivered)
         }
         trace.receiptID = pointer.id
-        return await TraceContext.$current.withValue(trace) { await settle(pointer, redelivered: redelivered) }
+        return await TraceContext.$current.withValue(trace) { await process(pointer, redelivered: redelivered) }
     }
 
-    private func settle(_ pointer: Pointer, redelivered: Bool) async -> Result {
+    private func process(_ pointer: Pointer, redelivered: Bool) async -> Result {
         do throws(LedgerError) {
             guard let stored = try await fetch(pointer) else { return .undeliverable }
             guard !stored.state.isEnded, isCurrent(pointer, stored) else { return .done }
@@ -164,13 +164,13 @@ struct ReceiptProcessor: Sendable {
     /// - Parameter app: nil where nothing can be given.
     private func take(_ step: Step, _ receipt: StoredReceipt, _ app: AppServices?) async throws(LedgerError) {
         switch step {
-        case .write(let finding, let dueIn):
-            try await writer.write(finding, for: receipt, of: app, dueIn: dueIn)
-        case .retry(let finding, let call, let wait):
+        case .write(let decisions, let dueIn):
+            try await writer.write(decisions, for: receipt, of: app, dueIn: dueIn)
+        case .retry(let decisions, let call, let wait):
             let dueIn = ledger.schedule.dueIn(wait, lane: .apple)
-            let settlement = try await writer.write(finding, for: receipt, of: app, dueIn: dueIn, call: call)
-            if case .retryQueue(let index) = wait, let settlement, settlement.state == .received {
-                await publish(Pointer(receiptID: receipt.id, attempt: settlement.attempt), toRetryQueue: index)
+            let outcome = try await writer.write(decisions, for: receipt, of: app, dueIn: dueIn, call: call)
+            if case .retryQueue(let index) = wait, let outcome, outcome.state == .received {
+                await publish(Pointer(receiptID: receipt.id, attempt: outcome.attempt), toRetryQueue: index)
             }
         case .postpone(let reason, let wait):
             let postponement = Postponement(

@@ -7,7 +7,8 @@ package import Purchases
 
 /// The result of examining a receipt.
 package indirect enum Examination: Sendable {
-    case finding(Verdict.Finding)
+    /// Every transaction is decided, or the receipt as a whole.
+    case decided(Verdict.Decisions)
     /// Apple could not be reached about some of the purchases. The receipt goes on with `otherwise`.
     case unreached(Unreached, otherwise: Examination)
     /// Apple was asked and gave no usable answer: an attempt.
@@ -26,7 +27,7 @@ package indirect enum Examination: Sendable {
     }
 }
 
-/// Turns a stored receipt into a finding: verifies, asks Apple where the proof needs it, decides.
+/// Turns a stored receipt into decisions: verifies, asks Apple where the proof needs it, decides.
 package struct ReceiptVerifier: Sendable {
     /// How far ahead of our clock a signed transaction may be, in seconds. Beyond this our clock or Apple's is wrong: a
     /// retry.
@@ -72,7 +73,7 @@ package struct ReceiptVerifier: Sendable {
     ) async throws(AppleRefusal) -> Examination {
         guard receipt.source != .post, receipt.proof.kind == .signedTransaction, let id = receipt.transactionID,
             let stored = try await query(Statements.storedTransaction, (appID: receipt.appID, id: id)).first
-        else { return .finding(.receipt(.held(.review))) }
+        else { return .decided(.receipt(.held(.review))) }
         return try await decide([stored], of: receipt, for: app)
     }
 
@@ -89,8 +90,8 @@ package struct ReceiptVerifier: Sendable {
         switch refusal.fate {
         case .retry(let reason): .retry(reason, call: refusal.calls.last.map(Verdict.Call.init))
         case .postpone(let reason, let until): .postpone(reason, until: until)
-        case .reject(let reason): .finding(.receipt(.rejected(reason)))
-        case .hold(let reason): .finding(.receipt(.held(reason)))
+        case .reject(let reason): .decided(.receipt(.rejected(reason)))
+        case .hold(let reason): .decided(.receipt(.held(reason)))
         case .halt(let reason): .postpone(reason, until: nil)
         }
     }
@@ -107,7 +108,7 @@ package struct ReceiptVerifier: Sendable {
             if error.isRetryable { return .retry(Reason(error.reason), call: nil) }
             // Apple signed it. A field that this program cannot read proves nothing against the purchase (F15).
             if error.isGenuine { return .retry(.appleAnswer, call: nil) }
-            return .finding(.receipt(.rejected(Reason(error.reason))))
+            return .decided(.receipt(.rejected(Reason(error.reason))))
         }
         if let signedAt = signed.signedDate, signedAt.timeIntervalSince(receipt.readAt) > Self.clockAheadMax {
             return .retry(.clockAhead, call: nil)
@@ -132,9 +133,9 @@ package struct ReceiptVerifier: Sendable {
         } else {
             isAsked = receipt.needsAnswer(despite: entry.decision)
         }
-        guard isAsked else { return .finding(.transactions([entry])) }
+        guard isAsked else { return .decided(.transactions([entry])) }
         if let known = try await known(entry, of: receipt, by: judge, for: app) {
-            return .finding(.transactions([known]))
+            return .decided(.transactions([known]))
         }
         guard receipt.lane.asksApple else { return .reroute }
         return try await confirm(entry, of: receipt, for: app)
@@ -253,7 +254,7 @@ package struct ReceiptVerifier: Sendable {
             let found = try await history(of: receipt, askedFor: id, for: app, in: environments)
             guard found.isEmpty else { return try await decide(found, of: receipt, for: app) }
             if case .retry = error.fate, isNotFoundForGood(receipt, after: error.calls) {
-                return .finding(.receipt(.rejected(.notFound)))
+                return .decided(.receipt(.rejected(.notFound)))
             }
             throw error
         }
@@ -328,7 +329,7 @@ package struct ReceiptVerifier: Sendable {
     func decide(
         _ transactions: [Transaction], of receipt: StoredReceipt, for app: AppServices
     ) async throws(AppleRefusal) -> Examination {
-        .finding(.transactions(try await judge(of: transactions, in: receipt, for: app).judge(transactions)))
+        .decided(.transactions(try await judge(of: transactions, in: receipt, for: app).judge(transactions)))
     }
 
     /// The rows of a statement.

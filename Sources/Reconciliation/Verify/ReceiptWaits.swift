@@ -55,19 +55,19 @@ extension RetrySchedule {
     ///
     /// A receipt that waits for its owner's post comes back when the day is over. A post that is judged earlier makes
     /// the receipt due.
-    func heldDelay(of receipt: StoredReceipt, _ finding: Verdict.Finding) -> Duration {
-        if finding.waitsForOwner {
+    func heldDelay(of receipt: StoredReceipt, _ decisions: Verdict.Decisions) -> Duration {
+        if decisions.waitsForOwner {
             let rest = receipt.receivedAt.addingTimeInterval(unpostedFor).timeIntervalSince(receipt.readAt)
             if rest > 0 { return .seconds(rest) }
         }
-        guard finding.waitsForConfiguration, receipt.state == .held || finding.isOfShadow else {
+        guard decisions.waitsForConfiguration, receipt.state == .held || decisions.isOfShadow else {
             return heldDelay(of: receipt)
         }
         return fallbackDelay(random: .random(in: 0..<1))
     }
 }
 
-extension Verdict.Finding {
+extension Verdict.Decisions {
     /// Whether a purchase in the receipt waits for its owner's own post.
     fileprivate var waitsForOwner: Bool {
         guard case .transactions(let entries) = self else { return false }

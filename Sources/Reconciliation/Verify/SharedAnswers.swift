@@ -16,7 +16,7 @@ final class SharedAnswers: Sendable {
     private static let proofsMax = 2048
 
     /// The bytes that were posted in one app.
-    struct Proof: Hashable, Sendable {
+    struct PostedBytes: Hashable, Sendable {
         let appID: String
         let sha256: [UInt8]
 
@@ -45,9 +45,9 @@ final class SharedAnswers: Sendable {
         var answer: VerifiedReceipt?
     }
 
-    private let proofs = Mutex(RecentDictionary<Proof, Shown>(generationMax: proofsMax))
+    private let proofs = Mutex(RecentDictionary<PostedBytes, Shown>(generationMax: proofsMax))
 
-    func leave(toAskAbout proof: Proof, for receiptID: UUID, at now: ContinuousClock.Instant = .now) -> Leave {
+    func leave(toAskAbout proof: PostedBytes, for receiptID: UUID, at now: ContinuousClock.Instant = .now) -> Leave {
         proofs.withLock { proofs in
             var shown = proofs[proof] ?? Shown(since: now)
             if now - shown.since >= Self.keptFor { shown = Shown(since: now) }
@@ -61,7 +61,7 @@ final class SharedAnswers: Sendable {
     }
 
     /// - Parameter verified: Apple's answer; nil: there was none, and another receipt may be asked about instead.
-    func asked(about proof: Proof, for receiptID: UUID, _ verified: VerifiedReceipt?) {
+    func asked(about proof: PostedBytes, for receiptID: UUID, _ verified: VerifiedReceipt?) {
         proofs.withLock { proofs in
             guard var shown = proofs[proof] else { return }
             if var verified {

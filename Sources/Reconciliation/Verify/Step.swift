@@ -3,10 +3,10 @@ import Purchases
 
 /// What a worker does with a receipt that it has examined: the decision on the whole receipt, as a value.
 enum Step: Sendable {
-    /// Write the finding. The row, if it stays open or held, is due again after `dueIn`.
-    case write(Verdict.Finding, dueIn: Duration? = nil)
-    /// Write the finding as an attempt at Apple, and have the receipt tried again after the wait.
-    case retry(Verdict.Finding, call: Verdict.Call?, RetrySchedule.Wait)
+    /// Write the decisions. The row, if it stays open or held, is due again after `dueIn`.
+    case write(Verdict.Decisions, dueIn: Duration? = nil)
+    /// Write the decisions as an attempt at Apple, and have the receipt tried again after the wait.
+    case retry(Verdict.Decisions, call: Verdict.Call?, RetrySchedule.Wait)
     /// Write only why the receipt waits, and for how long: no attempt.
     case postpone(Reason, by: Duration)
     /// Move the receipt to Apple's queue.
@@ -14,7 +14,7 @@ enum Step: Sendable {
 
     /// | the examination | the step |
     /// | --- | --- |
-    /// | a finding | written |
+    /// | decided | written |
     /// | a proof that fails as a whole, of a receipt that stays owed (``stays(_:despite:)``) | postponed |
     /// | no usable answer of Apple's | an attempt; a receipt that is held is postponed instead |
     /// | Apple was not asked, or named a time | postponed |
@@ -24,9 +24,9 @@ enum Step: Sendable {
     init(_ examination: Examination, of receipt: StoredReceipt, by schedule: RetrySchedule) {
         switch examination {
         case .unreached(_, let otherwise): self.init(otherwise, of: receipt, by: schedule)
-        case .finding(.receipt(.rejected(let reason))) where Self.stays(receipt, despite: reason):
+        case .decided(.receipt(.rejected(let reason))) where Self.stays(receipt, despite: reason):
             self = .postpone(reason, by: schedule.heldDelay(of: receipt))
-        case .finding(let finding): self = .write(finding)
+        case .decided(let decisions): self = .write(decisions)
         // A held purchase whose facts are stored does not become unknown because Apple is away.
         case .retry(let reason, _) where receipt.state == .held:
             self = .postpone(reason, by: schedule.heldDelay(of: receipt))

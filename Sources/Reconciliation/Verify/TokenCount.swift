@@ -5,7 +5,7 @@ extension Verdict {
     /// Counts the purchases that carry a token, by whether the token is anybody's here: an order, or registered. An app
     /// whose client library makes tokens by itself shows here as an app of unknown tokens (F11).
     func countTokens() {
-        guard case .transactions(let entries) = finding else { return }
+        guard case .transactions(let entries) = decisions else { return }
         for entry in entries where entry.transaction.appAccountToken != nil {
             guard let isKnown = entry.isTokenKnown else { continue }
             Counter(

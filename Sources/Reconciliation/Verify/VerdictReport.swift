@@ -20,9 +20,9 @@ struct VerdictReport: Sendable {
     }
 
     /// Counts and logs a verdict that the database has taken.
-    func note(_ verdict: Verdict, _ settlement: Settlement, of receipt: StoredReceipt) {
+    func note(_ verdict: Verdict, _ outcome: ReceiptOutcome, of receipt: StoredReceipt) {
         let reason: Reason? =
-            switch verdict.finding {
+            switch verdict.decisions {
             case .receipt(.rejected(let reason)), .receipt(.held(let reason)), .receipt(.open(let reason)): reason
             default: nil
             }
@@ -30,30 +30,30 @@ struct VerdictReport: Sendable {
             logger.log(
                 level: trace.level, "receipt judged",
                 metadata: [
-                    "receipt.state": "\(settlement.state.rawValue)", "receipt.reason": "\(reason?.rawValue ?? "")",
-                    "receipt.attempt": "\(settlement.attempt)",
+                    "receipt.state": "\(outcome.state.rawValue)", "receipt.reason": "\(reason?.rawValue ?? "")",
+                    "receipt.attempt": "\(outcome.attempt)",
                 ])
         }
-        metrics.count(app: verdict.appID, state: settlement.state, reason: reason)
+        metrics.count(app: verdict.appID, state: outcome.state, reason: reason)
         if receipt.state != .held { reportUnknownRevocations(verdict) }
         if receipt.state == .received { verdict.countTokens() }
-        if settlement.tellsDispute {
+        if outcome.tellsDispute {
             security.note(
                 .disputed(appID: verdict.appID), receipt: receipt.id, app: receipt.appID, user: receipt.userID)
         }
-        if case .receipt(.rejected(let reason)) = verdict.finding, reason.isForgery {
+        if case .receipt(.rejected(let reason)) = verdict.decisions, reason.isForgery {
             security.note(.proofRefused(reason), receipt: receipt.id, app: receipt.appID, user: receipt.userID)
         }
         // Noted once for each receipt: a held receipt comes back from time to time, and is held again.
-        if verdict.finding.showsSharedToken, receipt.state != .held {
+        if verdict.decisions.showsSharedToken, receipt.state != .held {
             security.note(.tokenShared, receipt: receipt.id, app: receipt.appID, user: receipt.userID)
         }
-        if let limit = settlement.lackingLimit, receipt.state != .held {
+        if let limit = outcome.lackingLimit, receipt.state != .held {
             security.note(.limit(Limit(limit)), receipt: receipt.id, app: receipt.appID, user: receipt.userID)
         }
-        if let environment = verdict.environmentGiven(by: settlement, of: receipt) {
+        if let environment = verdict.environmentGiven(by: outcome, of: receipt) {
             grantTimes.record(
-                .seconds(settlement.age), app: verdict.appID, environment: environment, lane: receipt.lane)
+                .seconds(outcome.age), app: verdict.appID, environment: environment, lane: receipt.lane)
         }
         guard let reason, let cause = RejectionAlarm.cause(reason), alarm.record(verdict.appID, reason)
         else { return }
@@ -74,7 +74,7 @@ struct VerdictReport: Sendable {
     /// Logs revocations for an unknown reason, once for each receipt: a held receipt comes back from time to time, and
     /// is held again.
     private func reportUnknownRevocations(_ verdict: Verdict) {
-        guard case .transactions(let entries) = verdict.finding else { return }
+        guard case .transactions(let entries) = verdict.decisions else { return }
         for entry in entries where entry.heldBy?.reasons.contains(.revocationUnknown) == true {
             let revocation = entry.transaction.revocation
             var metadata = LogKeys.receipt(verdict.receiptID)
@@ -101,7 +101,7 @@ struct VerdictReport: Sendable {
     }
 }
 
-extension Verdict.Finding {
+extension Verdict.Decisions {
     fileprivate var showsSharedToken: Bool {
         guard case .transactions(let entries) = self else { return false }
         return entries.contains { $0.decision == .held(.tokenDisputed) }
@@ -112,11 +112,13 @@ extension Verdict {
     /// The environment of the purchase that the user gets by this verdict. Nil where the user gets nothing by it, or
     /// where the time until now says nothing about us: a held receipt waited for a product, a policy or a person. A
     /// purchase given on trust counts when it is given, not when Apple confirms it.
-    fileprivate func environmentGiven(by settlement: Settlement, of receipt: StoredReceipt) -> String? {
-        guard receipt.state != .held, !receipt.isOnTrust, case .transactions(let entries) = finding else { return nil }
+    fileprivate func environmentGiven(by outcome: ReceiptOutcome, of receipt: StoredReceipt) -> String? {
+        guard receipt.state != .held, !receipt.isOnTrust, case .transactions(let entries) = decisions else {
+            return nil
+        }
         let given = entries.first { entry in
             if case .provisional = entry.decision { return true }
-            return settlement.state == .granted && entry.decision.gives
+            return outcome.state == .granted && entry.decision.gives
         }
         return given?.transaction.environment
     }

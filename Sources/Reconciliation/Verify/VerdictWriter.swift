@@ -34,7 +34,7 @@ struct VerdictWriter: Sendable {
         self.followUps = followUps
     }
 
-    /// Writes a finding as a verdict. Nil: it is moot, because the row has ended, or its posts say something else now.
+    /// Writes decisions as a verdict. Nil: they are moot, because the row has ended, or its posts say something else now.
     ///
     /// - Parameters:
     ///   - app: the app of the purchases; nil where the app is not known, and nothing can be given.
@@ -42,41 +42,41 @@ struct VerdictWriter: Sendable {
     ///   - call: the call to Apple that this attempt made.
     @discardableResult
     func write(
-        _ finding: Verdict.Finding, for receipt: StoredReceipt, of app: AppServices?, dueIn: Duration? = nil,
+        _ decisions: Verdict.Decisions, for receipt: StoredReceipt, of app: AppServices?, dueIn: Duration? = nil,
         call: Verdict.Call? = nil
-    ) async throws(LedgerError) -> Settlement? {
+    ) async throws(LedgerError) -> ReceiptOutcome? {
         guard let app else {
-            return try await write(prepared: finding, for: receipt, of: nil, dueIn: dueIn, call: call)
+            return try await write(prepared: decisions, for: receipt, of: nil, dueIn: dueIn, call: call)
         }
         return try await write(
-            prepared: try await prepare(finding, of: receipt, for: app), for: receipt, of: app, dueIn: dueIn,
+            prepared: try await prepare(decisions, of: receipt, for: app), for: receipt, of: app, dueIn: dueIn,
             call: call)
     }
 
-    /// Writes a finding in the form in which it is written.
+    /// Writes decisions in the form in which they are written.
     @discardableResult
     func write(
-        prepared finding: Verdict.Finding, for receipt: StoredReceipt, of app: AppServices?, dueIn: Duration?,
+        prepared decisions: Verdict.Decisions, for receipt: StoredReceipt, of app: AppServices?, dueIn: Duration?,
         call: Verdict.Call? = nil
-    ) async throws(LedgerError) -> Settlement? {
-        var (finding, receipt) = (finding, receipt)
+    ) async throws(LedgerError) -> ReceiptOutcome? {
+        var (decisions, receipt) = (decisions, receipt)
         for round in 0..<Self.triesMax {
             if round >= Self.triesAtOnce {
                 try? await Task.sleep(for: Self.pauseMax * Double.random(in: 0.2..<1))
             }
-            let verdict = verdict(finding, for: receipt, of: app, dueIn: dueIn, call: call)
-            let settlement = try await ledger.patiently { () throws(LedgerError) in try await ledger.settle(verdict) }
-            if let settlement {
-                report.note(verdict, settlement, of: receipt)
-                if finding.mayMarkChains { followUps.wake() }
-                await reportShared(settlement, of: receipt)
-                if let app, finding.waitsForConfiguration { try await wakeIfStale(receipt, app) }
-                return settlement
+            let verdict = verdict(decisions, for: receipt, of: app, dueIn: dueIn, call: call)
+            let outcome = try await ledger.patiently { () throws(LedgerError) in try await ledger.settle(verdict) }
+            if let outcome {
+                report.note(verdict, outcome, of: receipt)
+                if decisions.mayMarkChains { followUps.wake() }
+                await reportShared(outcome, of: receipt)
+                if let app, decisions.waitsForConfiguration { try await wakeIfStale(receipt, app) }
+                return outcome
             }
             // The row is locked, or a statement that ours could not see has decided it; the row says which.
             let current = try await ledger.patiently { () throws(LedgerError) in try await ledger.fetch(receipt.id) }
             guard let current, !current.state.isEnded, current.attempt == receipt.attempt else { return nil }
-            if current.lines != receipt.lines, finding.dependsOnLines {
+            if current.lines != receipt.lines, decisions.dependsOnLines {
                 // The posts say something else now, and Apple was not asked about what was held. The receipt is judged
                 // from the start.
                 workQueue.publish(Pointer(receiptID: current.id, attempt: current.attempt), lane: current.lane)
@@ -86,35 +86,35 @@ struct VerdictWriter: Sendable {
             let isOther = !current.userID.isSameText(as: receipt.userID) || current.lines != receipt.lines
             if isOther { receipt = current }
             guard let app else { continue }
-            guard let matched = try await matchAnew(finding, of: receipt, isOther, for: app) else {
+            guard let matched = try await matchAnew(decisions, of: receipt, isOther, for: app) else {
                 workQueue.publish(Pointer(receiptID: current.id, attempt: current.attempt), lane: current.lane)
                 return nil
             }
-            finding = matched
+            decisions = matched
         }
         return nil
     }
 
     private func verdict(
-        _ finding: Verdict.Finding, for receipt: StoredReceipt, of app: AppServices?, dueIn: Duration?,
+        _ decisions: Verdict.Decisions, for receipt: StoredReceipt, of app: AppServices?, dueIn: Duration?,
         call: Verdict.Call?
     ) -> Verdict {
         var verdict = Verdict(
             receiptID: receipt.id, attempt: receipt.attempt, appID: receipt.appID,
-            claim: receiptVerifier.claim(receipt), finding: finding,
-            dueIn: dueIn ?? ledger.schedule.heldDelay(of: receipt, finding), call: call)
+            claim: receiptVerifier.claim(receipt), decisions: decisions,
+            dueIn: dueIn ?? ledger.schedule.heldDelay(of: receipt, decisions), call: call)
         verdict.lines = receipt.lines
-        verdict.places = app?.policy.places(for: finding, posterID: receipt.userID) ?? []
-        if case .receipt(.rejected(.wrongApp)) = finding {
+        verdict.places = app?.policy.places(for: decisions, posterID: receipt.userID) ?? []
+        if case .receipt(.rejected(.wrongApp)) = decisions {
             verdict.variantBundleID = app?.identity.variant(in: receipt.proof)
         }
-        verdict.appleUpdates = app?.policy.appleUpdates(of: finding, claim: verdict.claim) ?? []
+        verdict.appleUpdates = app?.policy.appleUpdates(of: decisions, claim: verdict.claim) ?? []
         return verdict
     }
 
     /// Notes a purchase that very many users show. Nothing waits for the count, and a count that fails is not repeated.
-    private func reportShared(_ settlement: Settlement, of receipt: StoredReceipt) async {
-        for id in settlement.ownedByAnother where sharedPurchases.record(id) {
+    private func reportShared(_ outcome: ReceiptOutcome, of receipt: StoredReceipt) async {
+        for id in outcome.ownedByAnother where sharedPurchases.record(id) {
             guard let users = try? await ledger.run(Statements.usersShowing, id).first,
                 users >= SharedPurchases.usersMin
             else { continue }
@@ -141,9 +141,9 @@ struct VerdictWriter: Sendable {
     /// - Returns: nil where a purchase that is rejected for its end stands by newer facts of Apple's. The receipt is
     ///   then judged from the start, because a worker may have to ask Apple.
     private func matchAnew(
-        _ finding: Verdict.Finding, of receipt: StoredReceipt, _ isOther: Bool, for app: AppServices
-    ) async throws(LedgerError) -> Verdict.Finding? {
-        guard case .transactions(let entries) = finding else { return finding }
+        _ decisions: Verdict.Decisions, of receipt: StoredReceipt, _ isOther: Bool, for app: AppServices
+    ) async throws(LedgerError) -> Verdict.Decisions? {
+        guard case .transactions(let entries) = decisions else { return decisions }
         let judge = try await ledger.patiently { () throws(LedgerError) in
             try await receiptVerifier.freshJudge(of: entries.map(\.transaction), in: receipt, for: app)
         }
@@ -158,30 +158,30 @@ struct VerdictWriter: Sendable {
         return try await prepare(.transactions(judge.settled(named)), of: receipt, for: app)
     }
 
-    /// The finding in the form that is written: as Apple's answer, where the receipt waits for one. For an app in shadow
-    /// it is decided and not given.
+    /// The decisions in the form that is written: as Apple's answer, where the receipt waits for one. For an app in
+    /// shadow nothing is given.
     private func prepare(
-        _ finding: Verdict.Finding, of receipt: StoredReceipt, for app: AppServices
-    ) async throws(LedgerError) -> Verdict.Finding {
+        _ decisions: Verdict.Decisions, of receipt: StoredReceipt, for app: AppServices
+    ) async throws(LedgerError) -> Verdict.Decisions {
         // Apple has said nothing yet.
-        if case .receipt(.open) = finding { return finding }
-        let answer = try await ledger.answer(of: finding, to: receipt)
-        return try await holdInShadow(answer.finding, of: receipt, for: app, except: answer.given)
+        if case .receipt(.open) = decisions { return decisions }
+        let answer = try await ledger.answer(of: decisions, to: receipt)
+        return try await holdInShadow(answer.decisions, of: receipt, for: app, except: answer.given)
     }
 
     /// In shadow, records what would be given, and holds it (`AppPolicy/Mode`).
     ///
     /// - Parameter given: purchases that the receipt was given before the app was in shadow.
     private func holdInShadow(
-        _ finding: Verdict.Finding, of receipt: StoredReceipt, for app: AppServices, except given: Set<String>
-    ) async throws(LedgerError) -> Verdict.Finding {
-        guard app.policy.mode == .shadow, case .transactions(let entries) = finding else { return finding }
+        _ decisions: Verdict.Decisions, of receipt: StoredReceipt, for app: AppServices, except given: Set<String>
+    ) async throws(LedgerError) -> Verdict.Decisions {
+        guard app.policy.mode == .shadow, case .transactions(let entries) = decisions else { return decisions }
         let decided = entries.filter { $0.decision.gives && !given.contains($0.transaction.id) }
         // In shadow nobody is told of a dispute either.
         guard !decided.isEmpty else { return .transactions(entries.map { $0.with($0.decision) }) }
-        let decisions = decided.map { ShadowDecision($0, of: receipt) }
+        let recorded = decided.map { ShadowDecision($0, of: receipt) }
         _ = try await ledger.patiently { () throws(LedgerError) in
-            try await ledger.run(Statements.decideInShadow, decisions)
+            try await ledger.run(Statements.decideInShadow, recorded)
         }
         let ids = Set(decided.map(\.transaction.id))
         return .transactions(

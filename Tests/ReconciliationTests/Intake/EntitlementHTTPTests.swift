@@ -32,7 +32,7 @@ import Testing
         let verdict = Verdict(
             receiptID: row.id, attempt: row.attempt, appID: row.appID,
             claim: Claim(userID: row.userID, hasPossession: true, receivedAt: row.receivedAt),
-            finding: .transactions([entry]), dueIn: .seconds(600))
+            decisions: .transactions([entry]), dueIn: .seconds(600))
         #expect(try await intake.ledger.settle(verdict)?.state == .granted)
         return (user, "t-\(user)")
     }

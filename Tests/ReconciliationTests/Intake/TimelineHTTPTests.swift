@@ -429,12 +429,12 @@ extension RunningIntake {
         return try #require(UUID(uuidString: text))
     }
 
-    private func settle(_ id: UUID, _ finding: Verdict.Finding) async throws {
+    private func settle(_ id: UUID, _ decisions: Verdict.Decisions) async throws {
         let row = try #require(try await ledger.fetch(id))
         let verdict = Verdict(
             receiptID: id, attempt: row.attempt, appID: row.appID,
             claim: Claim(userID: row.userID, hasPossession: row.proof.kind != .identifier, receivedAt: row.receivedAt),
-            finding: finding, dueIn: .seconds(600))
+            decisions: decisions, dueIn: .seconds(600))
         #expect(try await ledger.settle(verdict) != nil)
     }
 }

@@ -214,7 +214,7 @@ import Testing
                 receiptID: posted.id, appID: "game", transactions: [transaction],
                 limits: .init(perUserPerDay: 9, perAppPerDay: 9))
             #expect(try await lab.ledger.run(Statements.takePlaces, places) == ["t1"])
-            guard case .transactions(let found) = try await lab.judged(posted, transaction).finding,
+            guard case .transactions(let found) = try await lab.judged(posted, transaction).decisions,
                 case .grant(let goods, .openOrder) = found[0].decision
             else {
                 Issue.record("not by row 7")
@@ -437,7 +437,7 @@ extension LedgerLab {
         claim.judgedAt = transaction.purchasedAt
         let entry = policy.judge(transaction, claim: claim, evidence: evidence)
         var verdict = verdict(posted, .transactions([entry]))
-        verdict.appleUpdates = policy.appleUpdates(of: verdict.finding, claim: verdict.claim)
+        verdict.appleUpdates = policy.appleUpdates(of: verdict.decisions, claim: verdict.claim)
         return verdict
     }
 

@@ -443,7 +443,7 @@ import Testing
             let late = Verdict(
                 receiptID: Submission(unposted: n1, jws: "n1", of: "game", source: .notification).receiptID, attempt: 0,
                 appID: "game", claim: Claim(userID: nil, hasPossession: true, receivedAt: .now, isPosted: false),
-                finding: .receipt(.open(.unclaimedYet)), dueIn: .seconds(86_400))
+                decisions: .receipt(.open(.unclaimedYet)), dueIn: .seconds(86_400))
             #expect(try await lab.settle(late).isEmpty)
             #expect(try await lab.number("select sum(attempt) from receipts") == 3)
             try await lab.run("update receipts set due_at = now() + interval '1 day' where due_at is not null")

@@ -153,7 +153,8 @@ import Testing
                     let verdict = Verdict(
                         receiptID: receipt, attempt: 0, appID: "game",
                         claim: Claim(userID: "u777", hasPossession: true, receivedAt: .now),
-                        finding: .transactions([.purchase(transaction) { $0.customerID = "c777" }]), dueIn: .seconds(60)
+                        decisions: .transactions([.purchase(transaction) { $0.customerID = "c777" }]),
+                        dueIn: .seconds(60)
                     )
                     session.queue(Statements.wakeUnposted, VerdictRow.rows(of: [verdict]))
                     try session.commit()

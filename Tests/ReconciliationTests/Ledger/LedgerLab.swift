@@ -136,13 +136,13 @@ extension LedgerLab {
     }
 
     func verdict(
-        _ posted: Posted, attempt: Int = 0, _ finding: Verdict.Finding, dueIn: Duration = .seconds(600),
+        _ posted: Posted, attempt: Int = 0, _ decisions: Verdict.Decisions, dueIn: Duration = .seconds(600),
         call: Verdict.Call? = nil
     ) -> Verdict {
         Verdict(
             receiptID: posted.id, attempt: attempt, appID: posted.appID,
             claim: Claim(userID: posted.userID, hasPossession: posted.hasPossession, receivedAt: .now),
-            finding: finding, dueIn: dueIn, call: call)
+            decisions: decisions, dueIn: dueIn, call: call)
     }
 
     /// Runs one settle transaction, without the group commit.

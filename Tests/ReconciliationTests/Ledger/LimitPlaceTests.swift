@@ -20,7 +20,7 @@ import Testing
         _ lab: LedgerLab, _ posted: Posted, _ entries: [Verdict.Entry], by policy: AppPolicy
     ) -> Verdict {
         var verdict = lab.verdict(posted, .transactions(entries))
-        verdict.places = policy.places(for: verdict.finding, posterID: posted.userID)
+        verdict.places = policy.places(for: verdict.decisions, posterID: posted.userID)
         return verdict
     }
 

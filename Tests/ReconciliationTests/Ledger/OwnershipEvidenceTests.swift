@@ -208,10 +208,10 @@ import Testing
             ] as [(String, Proof.Kind, Bool, Bool)] {
                 let post = try await lab.post(kind: kind, transactionID: id, isVouched: isVouched)
                 #expect(try await isPosted(id) == counts, "\(id), before a worker has it")
-                let finding: Verdict.Finding =
+                let decisions: Verdict.Decisions =
                     counts
                     ? .transactions([.purchase(id, .held(.productUnknown))]) : .identifier(id, .possessionMissing)
-                #expect(try await lab.settle(lab.verdict(post, finding))[post.id] == .held)
+                #expect(try await lab.settle(lab.verdict(post, decisions))[post.id] == .held)
                 #expect(try await isPosted(id) == counts, "\(id), held")
                 try await lab.run("update receipts set shown_transaction_id = null where id = '\(post.id)'")
                 #expect(try await isPosted(id) == counts, "\(id), by its outcome")

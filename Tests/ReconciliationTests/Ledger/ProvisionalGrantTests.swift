@@ -28,7 +28,7 @@ import Testing
             #expect(try await lab.grants == ["t1 u1"])
             #expect(try await lab.number("select count(*) from attempts") == 0)
             // Apple stays away: the tries are counted, and the receipt keeps the reason for which it waits.
-            let away = Verdict.Finding.receipt(.open(.appleUnavailable))
+            let away = Verdict.Decisions.receipt(.open(.appleUnavailable))
             try await lab.settle(lab.verdict(posted, away))
             #expect(try await lab.state(posted) == "received unconfirmed")
             #expect(try await lab.number("select attempt from receipts") == 1)
@@ -240,7 +240,7 @@ import Testing
             let ours = try await lab.post("u1", kind: .receipt)
             let rival = try await lab.post("u2", kind: .signedTransaction)
             _ = try await lab.place(ours, "t1", "t2")
-            let given = Verdict.Finding.transactions([.purchase("t1", Self.given), .purchase("t2", Self.given)])
+            let given = Verdict.Decisions.transactions([.purchase("t1", Self.given), .purchase("t2", Self.given)])
             try await lab.settle(ours, .purchase("t1", .open(.historyPending)), .purchase("t2", .open(.historyPending)))
             try await lab.withSession { session in
                 try await session.run(.begin)

@@ -339,7 +339,7 @@ extension LedgerLab {
         let row = try #require(try await ledger.fetch(verdict.receiptID))
         var current = Verdict(
             receiptID: verdict.receiptID, attempt: row.attempt, appID: verdict.appID, claim: verdict.claim,
-            finding: verdict.finding, dueIn: verdict.dueIn)
+            decisions: verdict.decisions, dueIn: verdict.dueIn)
         current.lines = row.lines
         return current
     }

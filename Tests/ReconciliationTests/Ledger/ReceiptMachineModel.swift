@@ -13,7 +13,7 @@ struct MachineModel {
         /// The order that the newest post named while the row was open, and how often the line changed.
         var order: String?
         var lines = 0
-        /// The outcomes by transaction; the fate of a grant on trust is part of the text.
+        /// The outcomes by transaction; Apple's answer about a grant on trust is part of the text.
         var outcomes: [String: String] = [:]
     }
 
@@ -45,11 +45,11 @@ struct MachineModel {
         rows[id] = row
     }
 
-    mutating func settle(_ id: UUID, attempt: Int, lines: Int, _ finding: Verdict.Finding, signedAt: Int) {
+    mutating func settle(_ id: UUID, attempt: Int, lines: Int, _ decisions: Verdict.Decisions, signedAt: Int) {
         guard var row = rows[id], !row.state.isEnded, row.attempt == attempt, row.lines == lines else { return }
         var states: [(state: String, reason: String?)] = []
         var isProvisional = false
-        switch finding {
+        switch decisions {
         case .transactions(let entries):
             isProvisional = entries.contains { if case .provisional = $0.decision { true } else { false } }
             if entries.contains(where: { standsAgain($0, signedAt: signedAt) }) {

@@ -47,9 +47,9 @@ private struct MachineWorld {
 
     private struct PendingVerdict {
         let receipt: StoredReceipt
-        /// The purchases that may be given on trust, before the finding is written.
+        /// The purchases that may be given on trust, before the decisions are written.
         let trusted: [Verdict.Entry]
-        let finding: Verdict.Finding
+        let decisions: Verdict.Decisions
         let signedAt: Int
     }
 
@@ -217,14 +217,14 @@ private struct MachineWorld {
         pending.append(
             PendingVerdict(
                 receipt: row, trusted: isAppleAway && isTrusting ? entries(posted, row) : [],
-                finding: finding(posted, row), signedAt: clock))
+                decisions: decided(posted, row), signedAt: clock))
         // Another worker has a duplicate of the message.
         if Int.random(in: 0..<4, using: &random) == 0, let taken = pending.last { pending.append(taken) }
     }
 
-    private func finding(
+    private func decided(
         _ posted: (submission: Submission, transactions: [String]), _ row: StoredReceipt
-    ) -> Verdict.Finding {
+    ) -> Verdict.Decisions {
         if isAppleAway { return .receipt(.open(.appleUnavailable)) }
         if areRootsWrong { return .receipt(.rejected(.untrustedRoot)) }
         return .transactions(entries(posted, row))
@@ -244,28 +244,28 @@ private struct MachineWorld {
         }
     }
 
-    /// Writes the finding as the bench writes it: a purchase on trust stays unconfirmed.
+    /// Writes the decisions as a worker does: a purchase on trust stays unconfirmed.
     private mutating func finish(_ taken: PendingVerdict) async throws {
         let row = taken.receipt
         try await trust(taken)
         let isHeld = row.state == .held
         let owes = isHeld && row.reason.flatMap(Reason.init(rawValue:))?.holdsFacts == true
-        switch taken.finding {
+        switch taken.decisions {
         case .receipt(.rejected(let reason)) where owes || row.isOnTrust: try await postpone(row, reason)
         case .receipt(.open(let reason)) where isHeld: try await postpone(row, reason)
-        default: try await settle(taken, taken.finding)
+        default: try await settle(taken, taken.decisions)
         }
     }
 
-    private mutating func settle(_ taken: PendingVerdict, _ finding: Verdict.Finding) async throws {
+    private mutating func settle(_ taken: PendingVerdict, _ decisions: Verdict.Decisions) async throws {
         let row = taken.receipt
         var verdict = Verdict(
             receiptID: row.id, attempt: row.attempt, appID: app,
             claim: Claim(userID: row.userID, hasPossession: true, receivedAt: row.receivedAt),
-            finding: finding, dueIn: .seconds(600))
+            decisions: decisions, dueIn: .seconds(600))
         verdict.lines = row.lines
         _ = try await lab.database.settle(SettleBatch(verdicts: [verdict], parking: lab.parking))
-        model.settle(row.id, attempt: row.attempt, lines: row.lines, finding, signedAt: taken.signedAt)
+        model.settle(row.id, attempt: row.attempt, lines: row.lines, decisions, signedAt: taken.signedAt)
     }
 
     /// Takes places first, then grants the purchases that have one; the others stay open.

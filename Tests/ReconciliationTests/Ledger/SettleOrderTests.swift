@@ -54,7 +54,7 @@ import Testing
                 let match = Match(userID: user, source: user == "u1" ? .poster : .userToken)
                 let verdict = Verdict(
                     receiptID: row.id, attempt: 0, appID: "game", claim: claim,
-                    finding: .transactions([
+                    decisions: .transactions([
                         .init(
                             transaction: entry.transaction,
                             decision: .grant(goods: Verdict.Entry.coins, source: match.source), match: match)
@@ -132,10 +132,10 @@ import Testing
             #expect(try await lab.grants.count == 1)
             #expect(try await lab.ledger.settleTogether(verdicts) == [:], "still the same order: no verdict")
             let rest = verdicts.filter { first[$0.receiptID] == nil }.map { verdict in
-                guard case .transactions(let entries) = verdict.finding else { return verdict }
+                guard case .transactions(let entries) = verdict.decisions else { return verdict }
                 return Verdict(
                     receiptID: verdict.receiptID, attempt: 0, appID: "game", claim: verdict.claim,
-                    finding: .transactions([.purchase(entries[0].transaction.id)]), dueIn: .zero)
+                    decisions: .transactions([.purchase(entries[0].transaction.id)]), dueIn: .zero)
             }
             #expect(try await lab.ledger.settleTogether(rest).values.allSatisfy { $0 == .granted })
             #expect(try await lab.boundOrders().count == 1)

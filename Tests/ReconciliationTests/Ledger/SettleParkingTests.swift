@@ -74,13 +74,13 @@ import Testing
     func dueTimes() async throws {
         try await LedgerLab.with { lab in
             let wait = "select coalesce(extract(epoch from due_at - judged_at)::int, -1) from receipts where id = "
-            for (finding, expected) in [
-                (Verdict.Finding.receipt(.open(.appleUnavailable)), 77), (.receipt(.held(.noTransactionYet)), 77),
+            for (decisions, expected) in [
+                (Verdict.Decisions.receipt(.open(.appleUnavailable)), 77), (.receipt(.held(.noTransactionYet)), 77),
                 (.transactions([.purchase("t1", .held(.productUnknown)), .purchase("t2")]), 77),
                 (.transactions([.purchase("t3")]), -1), (.receipt(.rejected(.signature)), -1),
             ] {
                 let posted = try await lab.post()
-                try await lab.settle(lab.verdict(posted, finding, dueIn: .seconds(77)))
+                try await lab.settle(lab.verdict(posted, decisions, dueIn: .seconds(77)))
                 #expect(try await lab.number(wait + "'\(posted.id)'") == expected)
             }
         }
@@ -89,13 +89,13 @@ import Testing
     @Test("only a try that counted has a row of attempts")
     func attempts() async throws {
         try await LedgerLab.with { lab in
-            for finding in [
-                Verdict.Finding.receipt(.held(.noTransactionYet)), .receipt(.rejected(.signature)),
+            for decisions in [
+                Verdict.Decisions.receipt(.held(.noTransactionYet)), .receipt(.rejected(.signature)),
                 .transactions([.purchase("t1")]), .transactions([.purchase("t2", .held(.review))]),
             ] {
                 let call = Verdict.Call(
                     service: "serverApi", environment: "Sandbox", httpStatus: 200, code: 4_040_010, milliseconds: 9)
-                try await lab.settle(lab.verdict(try await lab.post(), finding, call: call))
+                try await lab.settle(lab.verdict(try await lab.post(), decisions, call: call))
             }
             let postponed = try await lab.post()
             #expect(

@@ -146,16 +146,16 @@ struct SettleWorld: Sendable {
             if row.state.isEnded { return }
             let isTransient = Int.random(in: 0..<20, using: &random) == 0
             let verdict = lab.verdict(
-                receipt.posted, attempt: row.attempt, finding(receipt, phase, isTransient: isTransient, &random))
-            let settlement = try await Self.patiently { () throws(LedgerError) in try await ledger.settle(verdict) }
-            if let settlement, settlement.state != .received { return }
+                receipt.posted, attempt: row.attempt, decided(receipt, phase, isTransient: isTransient, &random))
+            let outcome = try await Self.patiently { () throws(LedgerError) in try await ledger.settle(verdict) }
+            if let outcome, outcome.state != .received { return }
         }
         Issue.record("receipt \(receipt.posted.id) never reached a verdict")
     }
 
-    private func finding(
+    private func decided(
         _ receipt: Receipt, _ phase: Phase, isTransient: Bool, _ random: inout SeededRandom
-    ) -> Verdict.Finding {
+    ) -> Verdict.Decisions {
         if isTransient, Bool.random(using: &random) { return .receipt(.open(.appleUnavailable)) }
         guard !receipt.transactions.isEmpty else { return .receipt(.held(.noTransactionYet)) }
         var entries = receipt.transactions.map { Verdict.Entry(transaction: $0, decision: Self.decide($0, phase)) }

@@ -207,13 +207,13 @@ import Testing
     func bareID() async throws {
         try await LedgerLab.with { lab in
             try await lab.settle(try await lab.post("u1"), .purchase("t1"))
-            let finding = Verdict.Finding.identifier("t1", .possessionMissing)
+            let decisions = Verdict.Decisions.identifier("t1", .possessionMissing)
             for (user, app, expected) in [
                 ("u1", "game", "already_granted"), ("u2", "game", "held possession_missing"),
                 ("u1", "other", "held possession_missing"),
             ] {
                 let question = try await lab.post(user, app: app, kind: .identifier, transactionID: "t1")
-                try await lab.settle(lab.verdict(question, finding))
+                try await lab.settle(lab.verdict(question, decisions))
                 #expect(try await lab.outcomes(question) == ["t1": expected], "\(user) of \(app)")
                 #expect(try await lab.state(question) == expected)
             }

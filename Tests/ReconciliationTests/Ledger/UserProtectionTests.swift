@@ -451,7 +451,7 @@ extension RunningIntake {
         let verdict = Verdict(
             receiptID: id, attempt: row.attempt, appID: row.appID,
             claim: Claim(userID: row.userID, hasPossession: true, receivedAt: row.receivedAt),
-            finding: .transactions([.purchase(transaction)]), dueIn: .seconds(600))
+            decisions: .transactions([.purchase(transaction)]), dueIn: .seconds(600))
         #expect(try await ledger.settle(verdict)?.state == .granted)
     }
 }

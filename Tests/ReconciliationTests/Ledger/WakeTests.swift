@@ -27,7 +27,7 @@ import Testing
             let schedule = RetrySchedule()
             #expect(schedule.wait(after: stored) == .row(schedule.delay(ofRetryQueue: 0)))
 
-            let failed = Verdict.Finding.receipt(.open(.appleUnavailable))
+            let failed = Verdict.Decisions.receipt(.open(.appleUnavailable))
             #expect(try await lab.settle(lab.verdict(receipt, attempt: 0, failed)).isEmpty, "read before the wakes")
             var states: [ReceiptState?] = []
             for attempt in 8..<16 {

@@ -24,7 +24,7 @@ import Testing
             let order = try await lab.lab.place("u1", minutesBefore: 0)
             let bought = try await lab.sell { $0.appAccountToken = order.uuidString }
             let posted = try await lab.post(bought, by: "u2")
-            await processor.settle(posted)
+            await processor.process(posted)
             #expect(try await lab.lab.state(posted) == "held shadow")
             #expect(
                 try await lab.decisions() == [
@@ -35,7 +35,7 @@ import Testing
                     == [#"[{"item": "coin", "amount": 60}]"#])
             // Rejected proofs and refunds are answered as always, and are still not safe to finish.
             let refused = try await lab.post("e30.e30.e30", by: "u1")
-            await processor.settle(refused)
+            await processor.process(refused)
             #expect(try await lab.lab.state(refused)?.hasPrefix("rejected") == true)
             for posted in [posted, refused] {
                 let view = try #require(try await lab.lab.ledger.view(posted.id))
@@ -62,23 +62,23 @@ import Testing
             try await lab.lab.run(
                 "update orders set placed_at = now() - interval '1 minute', pay_by = now() + interval '1 day'")
             let (one, two) = (try await lab.sell(), try await lab.sell())
-            for sale in [one, two] { await processor.settle(try await lab.post(sale, by: "u1")) }
+            for sale in [one, two] { await processor.process(try await lab.post(sale, by: "u1")) }
             #expect(
                 try await lab.decisions().map { $0.split(separator: " ").dropFirst().joined(separator: " ") } == [
                     "u1 open_order \(order.uuidString.lowercased())", "u1 poster",
                 ])
             // Another user posts the first purchase: the owner stays the same.
-            await processor.settle(try await lab.post(one, by: "thief"))
+            await processor.process(try await lab.post(one, by: "thief"))
             #expect(try await lab.decisions().allSatisfy { $0.contains(" u1 ") })
             // A token that nobody registered is first used by u3.
             let token = UUID().uuidString
             let first = try await lab.sell { $0.appAccountToken = token }
             let second = try await lab.sell { $0.appAccountToken = token }
-            await processor.settle(try await lab.post(first, by: "u3"))
+            await processor.process(try await lab.post(first, by: "u3"))
             // Another user's post of a purchase with that token waits, as it would live; u3's own post does not.
-            await processor.settle(try await lab.post(second, by: "u4"))
+            await processor.process(try await lab.post(second, by: "u4"))
             #expect(try await lab.decisions().last?.hasSuffix("u3 poster") == true)
-            await processor.settle(try await lab.post(second, by: "u3"))
+            await processor.process(try await lab.post(second, by: "u3"))
             #expect(
                 try await lab.decisions().suffix(2).map { $0.split(separator: " ").dropFirst().joined(separator: " ") }
                     == ["u3 poster", "u3 remembered_token"])
@@ -101,8 +101,8 @@ import Testing
                 $0.type = .autoRenewable
                 $0.originalTransactionId = period.purchase.transactionId
             }
-            await processor.settle(try await lab.post(period, by: "owner"))
-            await processor.settle(try await lab.post(renewal, by: "other"))
+            await processor.process(try await lab.post(period, by: "owner"))
+            await processor.process(try await lab.post(renewal, by: "other"))
             #expect(
                 try await lab.decisions().map { $0.split(separator: " ")[1...].joined(separator: " ") } == [
                     "owner poster", "owner chain",
@@ -119,7 +119,7 @@ import Testing
             let (given, missed) = (try await lab.sell(), try await lab.sell())
             let posts = [try await lab.post(given, by: "u1"), try await lab.post(missed, by: "u2")]
             for posted in posts {
-                await processor.settle(posted)
+                await processor.process(posted)
                 #expect(try await lab.lab.state(posted) == "held shadow")
             }
             _ = try await ImporterTests.run(
@@ -131,12 +131,12 @@ import Testing
             #expect(try await lab.lab.number("select count(*) from apps where live_since > first_started_at") == 1)
             let repairs = Repairs(database: lab.lab.database, actor: "ann")
             #expect(try await repairs.redrive([.held], appID: VerifyLab.appID, reason: "shadow") == 2)
-            for posted in posts { await live.settle(posted) }
+            for posted in posts { await live.process(posted) }
             #expect(try await lab.lab.state(posts[0]) == "already_granted imported")
             #expect(try await lab.lab.state(posts[1]) == "held before_cutover")
             #expect(try await lab.given() == 0)
             let now = try await lab.post(try await lab.sell(), by: "u1")
-            await live.settle(now)
+            await live.process(now)
             #expect(try await lab.lab.state(now) == "granted")
             // The time of going live is stored once.
             let since = try await lab.lab.texts("select live_since::text from apps")
@@ -158,22 +158,22 @@ import Testing
             )
             let first = try await lab.processor(isLive)
             let given = try await lab.post(try await lab.sell(), by: "u1")
-            await first.settle(given)
+            await first.process(given)
             #expect(try await lab.lab.state(given) == "granted")
 
             let again = try await lab.processor(inShadow)
             #expect(try await lab.lab.texts("select coalesce(live_since::text, '-') from apps") == ["-"])
             let held = try await lab.post(try await lab.sell(), by: "u2")
-            await again.settle(held)
+            await again.process(held)
             #expect(try await lab.lab.state(held) == "held shadow")
 
             let live = try await lab.processor(isLive)
             let repairs = Repairs(database: lab.lab.database, actor: "ann")
             #expect(try await repairs.redrive([.held], appID: VerifyLab.appID, reason: "shadow") == 1)
-            await live.settle(held)
+            await live.process(held)
             #expect(try await lab.lab.state(held) == "held before_cutover")
             let now = try await lab.post(try await lab.sell(), by: "u2")
-            await live.settle(now)
+            await live.process(now)
             #expect(try await lab.lab.state(now) == "granted")
             #expect(try await lab.lab.number("select count(*) from grants") == 2)
         }
@@ -202,14 +202,14 @@ import Testing
                 posts.append(try await lab.post(sale, by: "u1"))
             }
             for posted in posts {
-                await processor.settle(posted)
+                await processor.process(posted)
                 #expect(try await lab.lab.state(posted) == "held shadow")
             }
             let live = try await lab.processor(try lab.configuration(more: more, grantFrom: nil, products: products))
             let repairs = Repairs(database: lab.lab.database, actor: "ann")
             #expect(try await repairs.redrive([.held], appID: VerifyLab.appID, reason: "shadow") == 2)
             for posted in posts {
-                await live.settle(posted)
+                await live.process(posted)
                 #expect(try await lab.lab.state(posted) == "held before_cutover")
             }
             #expect(try await lab.given() == 0)
@@ -222,13 +222,13 @@ import Testing
             let processor = try await lab.processor(try lab.configuration(more: [Self.shadow]))
             let (given, missed) = (try await lab.sell(), try await lab.sell())
             let posts = [try await lab.post(given, by: "u1"), try await lab.post(missed, by: "u2")]
-            for posted in posts { await processor.settle(posted) }
+            for posted in posts { await processor.process(posted) }
             _ = try await ImporterTests.run(
                 .grants,
                 "transactionId,userId,productId,purchasedAt\n\(given.purchase.transactionId),u1,coins,"
                     + "\(Date.now.rfc3339)\n", in: lab.lab, now: .now)
             let live = try await lab.processor(try lab.configuration())
-            for posted in posts { await live.settle(posted) }
+            for posted in posts { await live.process(posted) }
             #expect(try await lab.lab.grants == ["\(missed.purchase.transactionId) u2"])
             #expect(try await lab.lab.state(posts[0]) == "already_granted imported")
         }
@@ -267,10 +267,10 @@ import Testing
             var sales: [Sale] = []
             for _ in 0..<6 { sales.append(try await lab.sell()) }
             let ids = sales.map(\.purchase.transactionId)
-            for sale in sales.dropLast(2) { await processor.settle(try await lab.post(sale, by: "u1")) }
+            for sale in sales.dropLast(2) { await processor.process(try await lab.post(sale, by: "u1")) }
             // One purchase is held for a person; another was never posted.
             let refused = try await lab.post(sales[4], by: nil)
-            await processor.settle(refused)
+            await processor.process(refused)
             #expect(try await lab.lab.state(refused) == "held order_unknown")
             let open = try await lab.post(sales[5], by: "u1")
 
@@ -293,7 +293,7 @@ import Testing
                     ].sorted())
             #expect(report.same == 2 && report.lines == 8 && report.undecidedReceipts == 1 && !report.isSame)
 
-            await processor.settle(open)
+            await processor.process(open)
             let all = [header] + ids.filter { $0 != ids[4] }.map { line($0, "u1", "coins") }
             let (agreed, none) = try await lab.diff(all, since: .distantPast)
             #expect(none == [] && agreed.isSame && agreed.same == 5)
@@ -351,9 +351,9 @@ extension VerifyLab {
 }
 
 extension ReceiptProcessor {
-    /// Settles it as if the message had come.
-    fileprivate func settle(_ posted: Posted) async {
+    /// Processes the receipt as if its message had come.
+    fileprivate func process(_ posted: Posted) async {
         let message = Array(Pointer(receiptID: posted.id, attempt: 0).text.utf8)
-        #expect(await settle(message, redelivered: false) == .done)
+        #expect(await process(message, redelivered: false) == .done)
     }
 }

@@ -119,7 +119,7 @@ import Testing
             await withTaskGroup(of: Void.self) { group in
                 for pointer in pointers {
                     group.addTask {
-                        #expect(await processor.settle(Array(pointer.text.utf8), redelivered: false) == .done)
+                        #expect(await processor.process(Array(pointer.text.utf8), redelivered: false) == .done)
                     }
                 }
             }
@@ -213,7 +213,7 @@ extension VerifyLab {
             let row = try #require(try await lab.ledger.fetch(id))
             guard !row.state.isEnded else { return }
             let message = Array(Pointer(receiptID: id, attempt: row.attempt).text.utf8)
-            #expect(await processor.settle(message, redelivered: false) == .done)
+            #expect(await processor.process(message, redelivered: false) == .done)
             // If the receipt was moved to another lane, it is judged again.
             guard try await lab.ledger.fetch(id)?.lane != row.lane else { return }
         }

@@ -84,7 +84,7 @@ private struct Contest {
             let row = try #require(try await ledger.ledger.fetch(receipt))
             guard !row.state.isEnded else { continue }
             let message = Array(Pointer(receiptID: row.id, attempt: row.attempt).text.utf8)
-            #expect(await processor.settle(message, redelivered: false) == .done, about)
+            #expect(await processor.process(message, redelivered: false) == .done, about)
         }
 
         let grants = try await ledger.texts(
@@ -193,7 +193,7 @@ private struct Contest {
         let post = Submission(appID: VerifyLab.appID, userID: user, proof: .signedTransaction(sale.signedTransaction))
         #expect(try await ledger.ledger.insert(post))
         let written = try await verdict(post.receiptID)
-        #expect(try await ledger.ledger.settle(written)?.state == .granted, "\(written.finding)")
+        #expect(try await ledger.ledger.settle(written)?.state == .granted, "\(written.decisions)")
         return sale.purchase.transactionId
     }
 
@@ -211,14 +211,14 @@ private struct Contest {
     /// The verdict that a worker would write now; it is not written yet.
     private func verdict(_ receipt: UUID) async throws -> Verdict {
         let row = try #require(try await ledger.ledger.fetch(receipt))
-        guard case .finding(let finding) = await receiptVerifier.examine(row, for: app) else {
+        guard case .decided(let decisions) = await receiptVerifier.examine(row, for: app) else {
             throw Undecided(receiptID: receipt)
         }
         var verdict = Verdict(
             receiptID: row.id, attempt: row.attempt, appID: row.appID, claim: receiptVerifier.claim(row),
-            finding: finding,
+            decisions: decisions,
             dueIn: .seconds(600))
-        verdict.places = app.policy.places(for: finding, posterID: row.userID)
+        verdict.places = app.policy.places(for: decisions, posterID: row.userID)
         return verdict
     }
 
@@ -239,10 +239,10 @@ private struct Contest {
         try await ledger.withSession { session in
             try await session.run(.begin)
             try await ledger.settle(first, on: session)
-            async let settlement = ledger.ledger.settle(second)
+            async let outcome = ledger.ledger.settle(second)
             if first.gives && second.gives { try await ledger.untilBlocked() }
             try await session.run(.commit)
-            let written = try await settlement
+            let written = try await outcome
             #expect(written != nil, about)
         }
     }
@@ -250,7 +250,7 @@ private struct Contest {
 
 extension Verdict {
     fileprivate var gives: Bool {
-        guard case .transactions(let entries) = finding else { return false }
+        guard case .transactions(let entries) = decisions else { return false }
         return entries.contains { $0.decision.gives }
     }
 }

@@ -51,7 +51,7 @@ import Testing
         func settle(_ id: UUID) async throws {
             let attempt = try #require(try await lab.lab.ledger.fetch(id)).attempt
             #expect(
-                await processor.settle(
+                await processor.process(
                     Array(Pointer(receiptID: id, attempt: attempt).text.utf8), redelivered: false) == .done)
         }
 

@@ -97,6 +97,6 @@ extension VerifyLab {
 extension ReceiptProcessor {
     fileprivate func judge(_ id: UUID, _ attempt: Int) async {
         #expect(
-            await settle(Array(Pointer(receiptID: id, attempt: attempt).text.utf8), redelivered: false) == .done)
+            await process(Array(Pointer(receiptID: id, attempt: attempt).text.utf8), redelivered: false) == .done)
     }
 }

@@ -26,7 +26,7 @@ import Testing
             let app = try await lab.app(legacyReceipts: "serverApi")
             let examination = await lab.receiptVerifier().examine(lab.row(.receipt(receipt)), for: app)
             #expect(lab.store.calls().isEmpty)
-            guard case .finding(.transactions(let entries)) = examination else {
+            guard case .decided(.transactions(let entries)) = examination else {
                 Issue.record("not judged: \(examination)")
                 return
             }

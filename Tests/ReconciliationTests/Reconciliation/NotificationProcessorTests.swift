@@ -46,7 +46,7 @@ import Testing
     ) async throws -> UUID {
         let id = try await lab.lab.notify(type, app: app, payload: payload.replacing("'", with: "''"))
         try await lab.lab.run("update notifications set version = \(version) where id = '\(id)'")
-        #expect(await processor.settle(Pointer(notificationID: id, attempt: 0), redelivered: false) == .done)
+        #expect(await processor.process(Pointer(notificationID: id, attempt: 0), redelivered: false) == .done)
         return id
     }
 
@@ -176,7 +176,7 @@ import Testing
             let nameless = try await lab.lab.notify(
                 "BRAND_NEW", app: nil, payload: try Self.sign(data, type: "BRAND_NEW", in: lab))
             try await lab.lab.run("update notifications set bundle_id = null where id = '\(nameless)'")
-            #expect(await processor.settle(Pointer(notificationID: nameless, attempt: 0), redelivered: false) == .done)
+            #expect(await processor.process(Pointer(notificationID: nameless, attempt: 0), redelivered: false) == .done)
             #expect(try await Self.standing(nameless, lab) == "held type_unknown 0")
             // Its object is new, so nothing in it names an app that this program can read.
             let newer = try Self.sign(["bundleId": VerifyLab.bundleID], as: "moonInfo", type: "REFUND", in: lab)
@@ -201,7 +201,7 @@ import Testing
                     update notifications set bundle_id = 'com.stranger', received_at = now() - interval '\(days) days',
                       state = 'held', reason = '\(before)' where id = '\(id)'
                     """)
-                #expect(await processor.settle(Pointer(notificationID: id, attempt: 0), redelivered: false) == .done)
+                #expect(await processor.process(Pointer(notificationID: id, attempt: 0), redelivered: false) == .done)
                 #expect(try await Self.standing(id, lab) == standing, "\(days)")
             }
         }
@@ -226,7 +226,7 @@ import Testing
             let nameless = try await store(bundleID: nil)
             let theirs = try await store(bundleID: "com.stranger")
             let newer = try await store(bundleID: VerifyLab.bundleID, reason: "type_unknown")
-            #expect(await stranger.settle(Pointer(notificationID: ours, attempt: 0), redelivered: false) == .done)
+            #expect(await stranger.process(Pointer(notificationID: ours, attempt: 0), redelivered: false) == .done)
             #expect(try await Self.standing(ours, lab) == "held app_unknown 0")
             func due() async throws -> Set<UUID> {
                 Set(
@@ -242,7 +242,7 @@ import Testing
             #expect(try await due() == [ours, nameless])
             #expect(try await Self.standing(theirs, lab) == "held app_unknown 0")
             #expect(try await Self.standing(newer, lab) == "held type_unknown 0")
-            #expect(await processor.settle(Pointer(notificationID: ours, attempt: 1), redelivered: false) == .done)
+            #expect(await processor.process(Pointer(notificationID: ours, attempt: 1), redelivered: false) == .done)
             #expect(try await Self.standing(ours, lab) == "ended 1")
             #expect(try await lab.lab.number("select count(*) from receipts where lane = 'unposted'") == 1)
         }
@@ -266,15 +266,15 @@ import Testing
             #expect(try await lab.lab.number("select count(*) from receipts") == 0)
             #expect(try await lab.lab.number("select count(*) from transactions") == 0)
             // Of another attempt than the row's, and of no row.
-            #expect(await processor.settle(Pointer(notificationID: held, attempt: 1), redelivered: false) == .done)
+            #expect(await processor.process(Pointer(notificationID: held, attempt: 1), redelivered: false) == .done)
             #expect(try await Self.standing(held, lab) == "held untrusted_root 0")
             #expect(
-                await processor.settle(Pointer(notificationID: UUID(), attempt: 0), redelivered: false)
+                await processor.process(Pointer(notificationID: UUID(), attempt: 0), redelivered: false)
                     == .undeliverable)
             // After eight deaths it is parked, and not read again.
             let deadly = try await lab.lab.notify("TEST", payload: "jws")
             try await lab.lab.run("update notifications set rescues = 8 where id = '\(deadly)'")
-            #expect(await processor.settle(Pointer(notificationID: deadly, attempt: 0), redelivered: true) == .done)
+            #expect(await processor.process(Pointer(notificationID: deadly, attempt: 0), redelivered: true) == .done)
             #expect(try await Self.standing(deadly, lab) == "parked never_worked 1")
         }
     }

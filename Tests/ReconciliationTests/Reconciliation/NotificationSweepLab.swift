@@ -82,7 +82,7 @@ struct NotificationSweepLab: Sendable {
     func hearAll() async throws {
         for id in try await lab.lab.texts("select id::text from notifications where state = 'received' order by id") {
             let pointer = Pointer(notificationID: try #require(UUID(uuidString: id)), attempt: 0)
-            #expect(await processor.settle(pointer, redelivered: false) == .done)
+            #expect(await processor.process(pointer, redelivered: false) == .done)
         }
     }
 

@@ -27,13 +27,13 @@ import Testing
             for attempt in [0, 1, 3, 99, 2_147_483_648] {
                 for redelivered in [false, true] {
                     let message = Array("receipt \(id.text) \(attempt)".utf8)
-                    #expect(await processor.settle(message, redelivered: redelivered) == .done)
+                    #expect(await processor.process(message, redelivered: redelivered) == .done)
                 }
             }
             #expect(try await lab.lab.texts(row) == before)
             #expect(lab.store.calls().isEmpty)
             let own = Array("receipt \(id.text) 2".utf8)
-            #expect(await processor.settle(own, redelivered: false) == .done)
+            #expect(await processor.process(own, redelivered: false) == .done)
             #expect(try await lab.lab.grants == ["\(sale.purchase.transactionId) u1"])
             #expect(lab.store.calls().count == 1)
         }

@@ -20,13 +20,13 @@ import Testing
     private static let pass = AppPolicy.Product(
         id: "pass", kind: .autoRenewable, goods: [.init(item: "pass", amount: 1)])
 
-    private struct UnexpectedFinding: Error {}
+    private struct UnexpectedExamination: Error {}
 
     private static func entries(
         _ row: StoredReceipt, _ app: AppServices, _ lab: VerifyLab
     ) async throws -> [Verdict.Entry] {
         let examination = await lab.receiptVerifier().examine(row, for: app)
-        guard case .finding(.transactions(let entries)) = examination else { throw UnexpectedFinding() }
+        guard case .decided(.transactions(let entries)) = examination else { throw UnexpectedExamination() }
         return entries
     }
 

@@ -246,7 +246,7 @@ import Testing
                 .identifier, transactionID: unknown, originalTransactionID: ordered.purchase.transactionId)
             bare.appHasOrders = true
             guard
-                case .finding(.transactions(let entries)) = await lab.receiptVerifier().examine(bare, for: app)
+                case .decided(.transactions(let entries)) = await lab.receiptVerifier().examine(bare, for: app)
             else {
                 Issue.record("the history did not answer")
                 return
@@ -261,7 +261,7 @@ import Testing
             try lab.store.refund(second)
             bare = lab.row(.identifier, transactionID: unknown, originalTransactionID: first)
             bare.appHasOrders = true
-            guard case .finding(.transactions(let chain)) = await lab.receiptVerifier().examine(bare, for: app) else {
+            guard case .decided(.transactions(let chain)) = await lab.receiptVerifier().examine(bare, for: app) else {
                 Issue.record("the history did not answer")
                 return
             }

@@ -26,13 +26,13 @@ import Testing
         _ lab: VerifyLab, _ id: String, _ app: AppServices
     ) async throws -> Verdict.Entry {
         let row = lab.row(.signedTransaction(try lab.store.sign(id)))
-        guard case .finding(.transactions(let entries)) = await lab.receiptVerifier().examine(row, for: app) else {
-            throw UnexpectedFinding()
+        guard case .decided(.transactions(let entries)) = await lab.receiptVerifier().examine(row, for: app) else {
+            throw UnexpectedExamination()
         }
         return try #require(entries.first)
     }
 
-    private struct UnexpectedFinding: Error {}
+    private struct UnexpectedExamination: Error {}
 
     @Test("F4: each way to end a signed transaction")
     func signed() async throws {
@@ -89,9 +89,9 @@ import Testing
                     basic.transactionId,
                     RefundRequest(revocationDate: plus.purchase.purchaseDate + seconds * 1000))
                 let row = lab.row(.receipt(plus.receipt))
-                guard case .finding(.transactions(let entries)) = await lab.receiptVerifier().examine(row, for: app)
+                guard case .decided(.transactions(let entries)) = await lab.receiptVerifier().examine(row, for: app)
                 else {
-                    throw UnexpectedFinding()
+                    throw UnexpectedExamination()
                 }
                 let ended = try #require(entries.first { $0.transaction.id == basic.transactionId })
                 #expect(ended.decision == (seconds == 0 ? Self.given : .rejected(.refunded)))

@@ -36,7 +36,7 @@ import Testing
             }
             let examination = await lab.receiptVerifier().examine(
                 lab.row(.signedTransaction(sale.signedTransaction)), for: try await lab.app())
-            guard case .finding(.transactions(let entries)) = examination, let transaction = entries.first?.transaction
+            guard case .decided(.transactions(let entries)) = examination, let transaction = entries.first?.transaction
             else {
                 Issue.record("\(Seen(examination))")
                 return

@@ -376,7 +376,7 @@ import Testing
                         == .retry(.notFoundYet))
             }
             let old = lab.rowAmongOrders(sale, attempt: ReceiptVerifier.notFoundAttemptsMin - 1, age: 90_000)
-            guard case .finding(.transactions(let entries)) = await lab.receiptVerifier().examine(old, for: app) else {
+            guard case .decided(.transactions(let entries)) = await lab.receiptVerifier().examine(old, for: app) else {
                 Issue.record("not decided")
                 return
             }

@@ -46,8 +46,8 @@ import Testing
                 Issue.record("\(Seen(examination))")
                 return
             }
-            guard case .finding(let finding) = examination else { return }
-            try await lab.settle(lab.verdict(unposted, attempt: 1, finding))
+            guard case .decided(let decisions) = examination else { return }
+            try await lab.settle(lab.verdict(unposted, attempt: 1, decisions))
             #expect(try await lab.grants == ["t1 u1"])
 
             // Nobody has stored what such a receipt is about: a person looks.

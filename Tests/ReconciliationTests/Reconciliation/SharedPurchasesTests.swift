@@ -22,13 +22,13 @@ import Testing
     @Test("eight users' receipts are asked about, and all others get their answer; after ten minutes anew")
     func answers() throws {
         let (answers, start) = (SharedAnswers(), ContinuousClock.now)
-        let proof = SharedAnswers.Proof(appID: "game", sha256: [1])
+        let proof = SharedAnswers.PostedBytes(appID: "game", sha256: [1])
         let asking = (0..<SharedAnswers.askingMax).map { _ in UUID() }
         for id in asking { #expect(Self.word(answers.leave(toAskAbout: proof, for: id, at: start)) == "ask") }
         #expect(Self.word(answers.leave(toAskAbout: proof, for: UUID(), at: start)) == "wait")
         #expect(
             Self.word(answers.leave(toAskAbout: proof, for: asking[0], at: start)) == "ask", "as ever, for its poster")
-        let other = SharedAnswers.Proof(appID: "other", sha256: [1])
+        let other = SharedAnswers.PostedBytes(appID: "other", sha256: [1])
         #expect(Self.word(answers.leave(toAskAbout: other, for: UUID(), at: start)) == "ask")
         // A call without an answer makes room for another one.
         answers.asked(about: proof, for: asking[7], nil)

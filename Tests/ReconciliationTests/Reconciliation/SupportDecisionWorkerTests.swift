@@ -37,7 +37,7 @@ import Testing
         func work(_ id: UUID) async throws {
             let row = try #require(try await lab.lab.ledger.fetch(id))
             let message = Array(Pointer(receiptID: id, attempt: row.attempt).text.utf8)
-            #expect(await processor.settle(message, redelivered: false) == .done)
+            #expect(await processor.process(message, redelivered: false) == .done)
             if try await lab.lab.ledger.fetch(id)?.lane != row.lane { try await work(id) }
         }
 

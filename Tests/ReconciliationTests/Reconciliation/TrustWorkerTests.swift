@@ -27,7 +27,7 @@ import Testing
             let ids = try await lab.sell(2)
             let posted = try await lab.post(try lab.receipt(ids))
             try lab.goesDown()
-            await processor.settle(posted)
+            await processor.process(posted)
             #expect(try await lab.lab.state(posted) == "received unconfirmed")
             #expect(
                 try await lab.lab.outcomes(posted).values.sorted() == [
@@ -37,11 +37,11 @@ import Testing
             #expect(!ReceiptAnswer(view, finishing: .held).safeToFinish, "the neighbour is not")
             #expect(try await lab.lab.number("select attempt from receipts") == 1)
             // The purchase is given once, and the other one has no place.
-            await processor.settle(posted, attempt: 1)
+            await processor.process(posted, attempt: 1)
             #expect(try await lab.lab.grants.count == 1)
             #expect(try await lab.lab.number("select count(*) from provisional_grants") == 1)
             lab.store.clearFaults()
-            await processor.settle(posted, attempt: 2)
+            await processor.process(posted, attempt: 2)
             #expect(try await lab.lab.state(posted) == "granted")
             #expect(try await lab.lab.outcomes(posted) == [ids[0]: "granted", ids[1]: "granted"])
             #expect(try await lab.lab.texts("select state from v_provisional") == ["confirmed"])
@@ -61,7 +61,7 @@ import Testing
             let id = try await lab.sell().purchase.transactionId
             let posted = try await lab.post(try lab.receipt([id]))
             try lab.goesDown()
-            await processor.settle(posted)
+            await processor.process(posted)
             #expect(try await lab.lab.outcomes(posted) == [id: "granted unconfirmed"])
             let owed = Verdict.Entry.purchase("owed", .held(.productUnknown))
             #expect(
@@ -71,7 +71,7 @@ import Testing
             fault.status = status
             fault.isRetryable = status == 21199 ? false : nil
             try lab.store.fault(fault)
-            await processor.settle(posted, attempt: 2)
+            await processor.process(posted, attempt: 2)
             #expect(try await lab.lab.state(posted) == "held product_unknown")
             #expect(
                 try await lab.lab.outcomes(posted) == [
@@ -96,7 +96,7 @@ import Testing
                 $0.purchasedAt = Date(timeIntervalSince1970: Double(bought.purchaseDate) / 1000)
             }
             try await lab.give(restored, by: posted)
-            await processor.settle(posted)
+            await processor.process(posted)
             #expect(try await lab.lab.state(posted) == "granted")
             #expect(try await lab.lab.outcomes(posted) == ["restored": "granted"])
             #expect(try await lab.lab.texts("select state from v_provisional") == ["confirmed"])
@@ -115,7 +115,7 @@ import Testing
                 """
                 update transactions set revoked_at = to_timestamp(1790000000), signed_at = now() + interval '1 minute'
                 """)
-            await processor.settle(posted)
+            await processor.process(posted)
             #expect(try await lab.lab.state(posted) == "granted refunded")
             #expect(try await lab.lab.texts("select state from v_provisional") == ["revoked"])
             let event = DerivedID.event(appID: VerifyLab.appID, transactionID: id, type: "purchase.revoked")
@@ -133,7 +133,7 @@ import Testing
             try await lab.give(.purchase(id), by: posted)
             let mistaken = try await lab.processor(
                 try lab.configuration(bundleID: "com.example.other", more: [Self.limits]))
-            await mistaken.settle(posted)
+            await mistaken.process(posted)
             #expect(try await lab.lab.outcomes(posted) == [id: "granted unconfirmed"])
             let soon = "select extract(epoch from due_at - now())::int from receipts"
             #expect(try await lab.lab.number(soon) < 60)
@@ -145,11 +145,11 @@ import Testing
             #expect(try await lab.lab.number(soon) > 500)
             let processor = try await lab.processor(try lab.configuration(more: [Self.limits]))
             try lab.goesDown()
-            await processor.settle(posted)
+            await processor.process(posted)
             #expect(try await lab.lab.state(posted) == "held unconfirmed")
             #expect(try await lab.lab.number(soon) < 60)
             lab.store.clearFaults()
-            await processor.settle(posted)
+            await processor.process(posted)
             #expect(try await lab.lab.state(posted) == "granted")
         }
     }
@@ -162,10 +162,10 @@ import Testing
             let ids = try await lab.sell(2)
             let posted = try await lab.post(try lab.receipt(ids))
             try lab.goesDown()
-            await processor.settle(posted)
+            await processor.process(posted)
             #expect(try await lab.lab.grants.count == 1)
             lab.store.clearFaults()
-            await processor.settle(posted, attempt: 1)
+            await processor.process(posted, attempt: 1)
             #expect(try await lab.lab.outcomes(posted).values.sorted() == ["granted", "held review"])
             #expect(try await lab.lab.state(posted) == "held review")
         }
@@ -173,10 +173,10 @@ import Testing
 }
 
 extension ReceiptProcessor {
-    /// Settles it as if the message had come.
-    fileprivate func settle(_ posted: Posted, attempt: Int = 0) async {
+    /// Processes the receipt as if its message had come.
+    fileprivate func process(_ posted: Posted, attempt: Int = 0) async {
         let message = Array(Pointer(receiptID: posted.id, attempt: attempt).text.utf8)
-        #expect(await settle(message, redelivered: false) == .done)
+        #expect(await process(message, redelivered: false) == .done)
     }
 }
 

@@ -178,11 +178,11 @@ indirect enum Seen: Equatable, CustomStringConvertible {
     init(_ examination: Examination) {
         switch examination {
         case .unreached(_, let otherwise): self = Seen(otherwise)
-        case .finding(.transactions(let entries)): self = .entries(Self.decisions(entries))
+        case .decided(.transactions(let entries)): self = .entries(Self.decisions(entries))
         case .partly(let entries, .retry(let reason, _)), .partly(let entries, .postpone(let reason, _)):
             self = .partly(Self.decisions(entries), reason)
-        case .finding(.identifier(let id, let reason)): self = .identifier(id, reason)
-        case .finding(.receipt(let decision)): self = .whole(decision)
+        case .decided(.identifier(let id, let reason)): self = .identifier(id, reason)
+        case .decided(.receipt(let decision)): self = .whole(decision)
         case .retry(let reason, _): self = .retry(reason)
         case .postpone(let reason, _): self = .postpone(reason)
         case .reroute: self = .reroute

@@ -289,7 +289,7 @@ import Testing
         _ = try await lab.lab.ledger.insert(submission)
         let row = try #require(try await lab.lab.ledger.fetch(submission.receiptID))
         let message = Array(Pointer(receiptID: row.id, attempt: row.attempt).text.utf8)
-        #expect(await processor.settle(message, redelivered: false) == .done)
+        #expect(await processor.process(message, redelivered: false) == .done)
         return row.id
     }
 

@@ -24,14 +24,14 @@ extension StoredReceipt {
 }
 
 extension Ledger {
-    /// The finding, read as Apple's answer about what the receipt was given on trust, and the ids of those purchases.
-    /// The finding as it is, and no ids, if the receipt was given nothing on trust.
+    /// The decisions, read as Apple's answer about what the receipt was given on trust, and the ids of those purchases.
+    /// The decisions as they are, and no ids, if the receipt was given nothing on trust.
     func answer(
-        of finding: Verdict.Finding, to receipt: StoredReceipt
-    ) async throws(LedgerError) -> (finding: Verdict.Finding, given: Set<String>) {
-        guard receipt.isOnTrust else { return (finding, []) }
+        of decisions: Verdict.Decisions, to receipt: StoredReceipt
+    ) async throws(LedgerError) -> (decisions: Verdict.Decisions, given: Set<String>) {
+        guard receipt.isOnTrust else { return (decisions, []) }
         let trusted = TrustedReceipt(
             try await patiently { () throws(LedgerError) in try await run(Statements.undecidedPurchases, receipt.id) })
-        return (trusted.reading(finding), trusted.given)
+        return (trusted.reading(decisions), trusted.given)
     }
 }

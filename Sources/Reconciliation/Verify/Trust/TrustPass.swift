@@ -69,11 +69,11 @@ struct TrustPass: Sendable {
             countTrust(receipt.appID, "no_place")
             return false
         }
-        let settlement = try await writer.write(
+        let outcome = try await writer.write(
             prepared: .transactions(trusted + rest), for: receipt, of: app,
             dueIn: ledger.schedule.rescueDelay(.apple))
         countTrust(receipt.appID, "given")
-        return settlement != nil
+        return outcome != nil
     }
 
     private func countTrust(_ appID: String, _ answer: String) {
