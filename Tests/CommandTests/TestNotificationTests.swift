@@ -54,7 +54,7 @@ import Testing
         }
     }
 
-    @Test("P38: without a database Apple's word decides; no URL, no answer and no request are told apart")
+    @Test("P38: without a database Apple's answer decides; no URL, no answer and no request are told apart")
     func withoutDatabase() async throws {
         let arrived = try await Self.run([Self.taken, Self.sent("SUCCESS")])
         #expect(arrived.status == 0, "\(arrived.complaint)")

@@ -99,7 +99,7 @@ import Testing
         #expect(Set(plan.kills.map(\.role)).count == YearPlan.KilledRole.allCases.count)
     }
 
-    /// What Apple's last word about a purchase leaves of its goods, for each kind of end.
+    /// What Apple's last statement about a purchase leaves of its goods, for each kind of end.
     @Test(arguments: [
         ("", 100), (#","revocationDate":1,"revocationReason":0"#, 0),
         (#","revocationDate":1,"revocationReason":1,"revocationType":"REFUND_FULL""#, 0),

@@ -22,10 +22,10 @@ private struct Attack: Sendable {
     /// only with the thief second.
     var isCaptured = false
     /// Makes the post: the proof, or the ids, without a user.
-    let post: @Sendable (Scene) async throws -> Client.Post
+    let post: @Sendable (Setup) async throws -> Client.Post
 
     /// What an attack may use: the App Store, and a customer who paid and got the goods.
-    struct Scene: Sendable {
+    struct Setup: Sendable {
         let appStore: RunningSimulator
         let victim: Sale
     }
@@ -34,9 +34,9 @@ private struct Attack: Sendable {
 extension Attack {
     /// A signed transaction with one defect.
     private static func forged(_ name: String, _ kind: Forgery.Kind, _ reason: String) -> Attack {
-        Attack(name: name, expected: Answer(reason: reason)) { scene in
+        Attack(name: name, expected: Answer(reason: reason)) { setup in
             let request = ForgeryRequest(kind: kind, app: "game", productId: ConfigurationFile.coins)
-            return Client.Post(signedTransaction: try scene.appStore.store.forge(request))
+            return Client.Post(signedTransaction: try setup.appStore.store.forge(request))
         }
     }
 
@@ -62,18 +62,18 @@ extension Attack {
         forged("the signature in DER", .signatureInDER, "signature"),
         // Genuine, but of another app or environment.
         forged("another app's purchase", .wrongBundle, "wrong_app"),
-        Attack(name: "another app's receipt", expected: Answer(reason: "wrong_app")) { scene in
-            let sale = try await scene.appStore.sell(ConfigurationFile.riddle, app: "puzzle")
+        Attack(name: "another app's receipt", expected: Answer(reason: "wrong_app")) { setup in
+            let sale = try await setup.appStore.sell(ConfigurationFile.riddle, app: "puzzle")
             return Client.Post(receipt: sale.receipt)
         },
         Attack(
             name: "a sandbox purchase in a production-only app", expected: Answer(reason: "wrong_environment"),
             app: "puzzle"
-        ) { scene in Client.Post(signedTransaction: try await scene.sandboxSale().signedTransaction) },
+        ) { setup in Client.Post(signedTransaction: try await setup.sandboxSale().signedTransaction) },
         Attack(
             name: "a sandbox receipt in a production-only app", expected: Answer(reason: "wrong_environment"),
             app: "puzzle"
-        ) { scene in Client.Post(receipt: try await scene.sandboxSale().receipt) },
+        ) { setup in Client.Post(receipt: try await setup.sandboxSale().receipt) },
         Attack(name: "data of Xcode in production", expected: Answer(reason: "unsigned")) { _ in
             Client.Post(signedTransaction: try xcodeTransaction())
         },
@@ -82,27 +82,27 @@ extension Attack {
         Attack(
             name: "another user's signed transaction",
             expected: Answer(state: "already_granted", reason: "owned_by_another_user"), isCaptured: true
-        ) { scene in Client.Post(signedTransaction: scene.victim.signedTransaction) },
+        ) { setup in Client.Post(signedTransaction: setup.victim.signedTransaction) },
         Attack(
             name: "another user's receipt",
             expected: Answer(state: "already_granted", reason: "owned_by_another_user"), isCaptured: true
-        ) { scene in Client.Post(receipt: scene.victim.receipt) },
+        ) { setup in Client.Post(receipt: setup.victim.receipt) },
         Attack(
             name: "a refunded purchase, by the proof of before",
             expected: Answer(reason: "refunded", safeToFinish: true)
-        ) { scene in
-            let sale = try await scene.appStore.sell {
+        ) { setup in
+            let sale = try await setup.appStore.sell {
                 $0.purchaseDate = milliseconds(secondsAhead: -7300)
                 $0.signedDate = milliseconds(secondsAhead: -7200)
             }
-            try scene.appStore.store.refund(sale.purchase.transactionId)
+            try setup.appStore.store.refund(sale.purchase.transactionId)
             return Client.Post(signedTransaction: sale.signedTransaction)
         },
         Attack(
             name: "the bare id of another customer's purchase without a token",
             expected: Answer(state: "held", reason: "possession_missing")
-        ) { scene in
-            Client.Post(transactionId: try await scene.appStore.sell().purchase.transactionId)
+        ) { setup in
+            Client.Post(transactionId: try await setup.appStore.sell().purchase.transactionId)
         },
     ]
 
@@ -123,7 +123,7 @@ extension Attack {
     }
 }
 
-extension Attack.Scene {
+extension Attack.Setup {
     fileprivate func sandboxSale() async throws -> Sale {
         try await appStore.sell(ConfigurationFile.riddle, app: "puzzle") { $0.environment = .sandbox }
     }
@@ -151,9 +151,9 @@ extension EndToEnd {
                     #expect(try await system.submit(victim, user: "victim", wait: 20).state == "granted")
                 }
                 if !isFirst { try await pay() }
-                let scene = Attack.Scene(appStore: system.appStore, victim: victim)
+                let setup = Attack.Setup(appStore: system.appStore, victim: victim)
                 for attack in Attack.all where !isFirst || !attack.isCaptured {
-                    var post = try await attack.post(scene)
+                    var post = try await attack.post(setup)
                     post.appId = attack.app
                     post.userId = "thief"
                     let answer = try await system.submit(post, wait: 20)

@@ -22,7 +22,7 @@ extension EndToEnd {
         /// Goal: the audit of a drill notices errors; if it did not, every drill would be worthless.
         /// Method: a drill that only corrupts the database: it moves a grant to another user, and takes a row away. It
         /// must fail by the invariants for exactly these errors.
-        @Test(.timeLimit(.minutes(3))) func aLieIsNoticed() async throws {
+        @Test(.timeLimit(.minutes(3))) func aFalseRowIsNoticed() async throws {
             let row = try #require(try await Self.run([.falseRecord], seed: 1).first)
             #expect(row.outcome == .failed)
             for id in ["I1", "I5"] { #expect(row.violations.contains { $0.hasPrefix("\(id) ") }, "\(row.violations)") }

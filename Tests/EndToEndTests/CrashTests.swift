@@ -87,7 +87,7 @@ extension EndToEnd {
                 }
                 for lane in [Lane.local, .apple] {
                     let queue = system.queues.verify(lane)
-                    try await system.waitForRings(20, in: queue)
+                    try await system.waitForMessages(20, in: queue)
                     let purged = try system.purge(queue)
                     // Pointers for the local queue that come at the same moment share a message.
                     #expect(lane == .local ? (1...20).contains(purged) : purged == 20, "\(purged) in \(queue)")

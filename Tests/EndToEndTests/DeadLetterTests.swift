@@ -30,7 +30,7 @@ extension EndToEnd {
 
                 let open = try await system.submitAll(sales.dropFirst(), user: "u1")
                 let queue = system.queues.verify(.local)
-                try await system.waitForRings(4, in: queue)
+                try await system.waitForMessages(4, in: queue)
                 try system.deleteQueue(queue)
                 try await system.command("queue", "declare", as: nil)
                 let unknown = UUID().uuidString.lowercased()

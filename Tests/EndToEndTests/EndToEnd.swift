@@ -31,14 +31,14 @@ extension EndToEnd {
             from grants
             """,
         ])
-        func theBooksNotice(lie: String) async throws {
+        func theInvariantsNotice(change: String) async throws {
             await withKnownIssue {
                 try await System.run { system in
                     try await system.start(.all)
                     let sale = try await system.appStore.sell()
                     system.owe(sale, to: "u1")
                     try await system.submit(sale, user: "u1", wait: 20)
-                    try await system.execute(lie)
+                    try await system.execute(change)
                 }
             }
         }

@@ -24,7 +24,7 @@ extension EndToEnd {
         /// our place is found by command. Method: dora's order is bought while the URL fails, and a worker starts.
         /// Later Apple brings the same notification after all, and the app posts. Of carl's order Apple believes that
         /// the notification arrived.
-        @Test func aDeafURLLosesNoPurchase() async throws {
+        @Test func aURLThatFailsLosesNoPurchase() async throws {
             try await System.run { system in
                 try await system.start(.ingest)
                 let nets = "select concat_ws(' ', net, kind, caught, alone) from v_nets"

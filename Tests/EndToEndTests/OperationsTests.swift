@@ -235,7 +235,7 @@ extension EndToEnd {
                     try await system.submit(sale, user: user)
                 }
                 let queue = system.queues.verify(.local)
-                try await system.waitForRings(200, in: queue)
+                try await system.waitForMessages(200, in: queue)
                 #expect(try system.purge(queue) > 0)
                 async let first = system.start(.scheduler)
                 async let second = system.start(.scheduler)

@@ -17,10 +17,10 @@ extension EndToEnd {
                     "unknown", "iPhone15,2", UUID(uuid: (0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)).uuidString,
                 ] {
                     for isLate in [false, true] {
-                        let lie = ["installationId": text]
-                        if !isLate { try await system.order(of: "thief", lie) }
+                        let installation = ["installationId": text]
+                        if !isLate { try await system.order(of: "thief", installation) }
                         let sale = try await system.appStore.sell()
-                        if isLate { try await system.order(of: "thief", lie) }
+                        if isLate { try await system.order(of: "thief", installation) }
                         system.owe(sale, to: "victim")
                         let post = Client.Post(
                             userId: "victim", signedTransaction: sale.signedTransaction, installationId: text)

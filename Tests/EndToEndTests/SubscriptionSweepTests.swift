@@ -98,7 +98,7 @@ extension EndToEnd {
             try await system.settleDebts()
             try await wait(renews, toBe: "active")
             try await wait(upgrades, toBe: "active", ConfigurationFile.gold)
-            // Apple's word: by the clock alone this would take minutes.
+            // Apple's answer: by the clock alone this would take minutes.
             try await wait(ends, toBe: "expired")
             try await wait(fails, toBe: "in_retry")
 

@@ -30,7 +30,7 @@ extension System {
     }
 
     /// Waits until the broker has confirmed `count` messages for a queue to the ingest that was started last.
-    func waitForRings(_ count: Int, in queue: String) async throws {
+    func waitForMessages(_ count: Int, in queue: String) async throws {
         try await wait("\(count) rings to have left for \(queue)") {
             try await self.client.get("/metrics").text.contains(
                 "makegood_amqp_published_total{outcome=\"confirmed\",queue=\"\(queue)\"} \(count)\n")

@@ -135,15 +135,15 @@ import Testing
         #expect(queue.heldRows == 0 && queue.heldBytes == 0)
     }
 
-    /// For every size of batch and every place of the culprit: the culprit alone is poison, and the rest commits.
-    @Test(arguments: [1, 2, 3, 7, 8, 64, 100]) func bisectFindsExactlyTheCulprit(count: Int) {
-        for culprit in 1...UInt64(count) {
+    /// For every size of batch and every place of the item to blame: that item alone is refused, and the rest commits.
+    @Test(arguments: [1, 2, 3, 7, 8, 64, 100]) func bisectFindsExactlyTheItemToBlame(count: Int) {
+        for blamed in 1...UInt64(count) {
             var queue = Queue(.init(batchRows: 512, batchBytes: 1 << 20, queueRows: 512, queueBytes: 1 << 20))
             for item in 0..<count { #expect(queue.add(item, rows: 1, bytes: 1) != nil) }
             var (flushes, committed, poison): (Int, Int, [UInt64]) = (0, 0, [])
             while case .flush(let batch) = queue.next(at: .now) {
                 flushes += 1
-                if batch.entries.contains(where: { $0.id == culprit }) {
+                if batch.entries.contains(where: { $0.id == blamed }) {
                     let verdict = queue.failed(batch, Self.data, at: .now, jitter: 1)
                     if !verdict.failed.isEmpty { #expect(verdict.isPoison) }
                     poison += verdict.failed.map(\.id)
@@ -152,7 +152,7 @@ import Testing
                     committed += batch.entries.count
                 }
             }
-            #expect(poison == [culprit])
+            #expect(poison == [blamed])
             #expect(committed == count - 1)
             #expect(queue.isEmpty)
             // At most two flushes for each halving.
@@ -161,14 +161,14 @@ import Testing
     }
 
     /// 512 items, one of them behind a lock: three rounds of 2 s find it, and its neighbours commit within 10 s.
-    @Test func timeOutsFindTheCulpritWithinTheRetryTime() {
-        for culprit in [1, 2, 255, 256, 257, 511, 512] as [UInt64] {
+    @Test func timeOutsFindTheItemToBlameWithinTheRetryTime() {
+        for blamed in [1, 2, 255, 256, 257, 511, 512] as [UInt64] {
             var queue = Queue(.init(batchRows: 512, batchBytes: 1 << 20, queueRows: 512, queueBytes: 1 << 20))
             for item in 0..<512 { #expect(queue.add(item, rows: 1, bytes: 1) != nil) }
             let start = ContinuousClock.now
             var now = start, failed: [UInt64] = []
             while case .flush(let batch) = queue.next(at: now) {
-                if batch.entries.contains(where: { $0.id == culprit }) {
+                if batch.entries.contains(where: { $0.id == blamed }) {
                     now += .seconds(2)
                     let verdict = queue.failed(batch, .timedOut(.lock), at: now, jitter: 1)
                     #expect(!verdict.isPoison)
@@ -178,7 +178,7 @@ import Testing
                     queue.succeeded(batch)
                 }
             }
-            #expect(failed == [culprit])
+            #expect(failed == [blamed])
             #expect(queue.isEmpty)
             #expect(start.duration(to: now) < .seconds(9))
         }

@@ -5,7 +5,7 @@ import TestRandom
 import TestServers
 import Testing
 
-/// Goal: a caller's answer is the truth about its own item, whatever happens to the batches around it. Method: ten
+/// Goal: a caller's answer is right about its own item, whatever happens to the batches around it. Method: ten
 /// thousand callers over a pretended database that fails at random before and after its commit (seed printed); at the
 /// end its content is compared with the answers. Then the real database.
 @Suite(.serialized, .timeLimit(.minutes(3))) struct GroupCommitTests {
@@ -357,7 +357,7 @@ import Testing
         """,
         bind: { [.ints($0)] }, read: { row throws(PostgresError) in try row.int(0) })
 
-    /// 2,000 callers, some with a value the table refuses, while backends are killed: each learns the truth.
+    /// 2,000 callers, some with a value the table refuses, while backends are killed: each gets a right answer.
     @Test(.database) func callersOnARealDatabaseWhileBackendsAreKilled() async throws {
         _ = try await withDatabase {
             try await $0.run(command("create table numbers (value int8 primary key check (value <> 77))"))

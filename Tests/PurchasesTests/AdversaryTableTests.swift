@@ -78,7 +78,7 @@ import Testing
 
     enum Time: CaseIterable { case thiefFirst, thiefSecond, atOnceThiefWins, atOnceVictimWins }
 
-    private struct World {
+    private struct Trial {
         let means: Means
         let attack: Attack
         var transaction: Transaction
@@ -203,38 +203,38 @@ import Testing
             for time in Time.allCases where attack.isPost || time == .thiefFirst {
                 for kind in Self.kinds(means) {
                     cases += 1
-                    play(World(means, attack, kind), time, "\(means) \(attack) \(time) \(kind)")
+                    play(Trial(means, attack, kind), time, "\(means) \(attack) \(time) \(kind)")
                 }
             }
         }
         #expect(cases >= 43)
     }
 
-    private func play(_ start: World, _ time: Time, _ about: Comment) {
-        var world = start
+    private func play(_ start: Trial, _ time: Time, _ about: Comment) {
+        var trial = start
         let (means, attack) = (start.means, start.attack)
         switch time {
         case .thiefFirst:
-            if attack.isPost { world.settle(world.judged(Self.thief)) }
-            world.settle(world.judgedForVictim())
+            if attack.isPost { trial.settle(trial.judged(Self.thief)) }
+            trial.settle(trial.judgedForVictim())
         case .thiefSecond:
-            world.settle(world.judgedForVictim())
-            world.settle(world.judged(Self.thief))
+            trial.settle(trial.judgedForVictim())
+            trial.settle(trial.judged(Self.thief))
         case .atOnceThiefWins, .atOnceVictimWins:
-            let (his, hers) = (world.judged(Self.thief), world.judgedForVictim())
-            world.settle(time == .atOnceThiefWins ? his : hers)
-            world.settle(time == .atOnceThiefWins ? hers : his)
+            let (byThief, byVictim) = (trial.judged(Self.thief), trial.judgedForVictim())
+            trial.settle(time == .atOnceThiefWins ? byThief : byVictim)
+            trial.settle(time == .atOnceThiefWins ? byVictim : byThief)
         }
         // A day later no purchase waits any more that only a claim held back.
-        let isHeldBack = world.owner == nil
-        if isHeldBack { world.settle(world.judgedForVictim(aDayLater: true)) }
+        let isHeldBack = trial.owner == nil
+        if isHeldBack { trial.settle(trial.judgedForVictim(aDayLater: true)) }
         if means == .customer, attack == .knownForCustomer {
             // If two users are known for the customer, neither is the owner until one of them shows the purchase.
-            #expect(world.owner == nil, about)
-            world.settle(world.judged(Self.victim))
+            #expect(trial.owner == nil, about)
+            trial.settle(trial.judged(Self.victim))
         }
 
-        guard let owner = world.owner else {
+        guard let owner = trial.owner else {
             Issue.record("\(about): nobody has it")
             return
         }

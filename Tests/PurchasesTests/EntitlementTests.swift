@@ -103,7 +103,7 @@ import Testing
                 name: "over by the clock alone", facts: chain(bought, at: 30, plus: 300), state: .expired,
                 isActive: false, until: 30),
             Stand(
-                name: "over by Apple's word", facts: chain(bought, renewal: cancelled, at: 30, plus: 1),
+                name: "over by Apple's facts", facts: chain(bought, renewal: cancelled, at: 30, plus: 1),
                 state: .expired, isActive: false, until: 30),
             Stand(
                 name: "in grace", facts: chain(bought, renewal: grace, at: 40), state: .inGrace, isActive: true,

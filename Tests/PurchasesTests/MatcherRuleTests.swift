@@ -324,7 +324,7 @@ import Testing
         var random = SeededRandom(announcing: "Matcher")
         let policy = DecisionTests.policy { $0.makeUpMaxAge = .zero }
         for _ in 0..<4000 {
-            let (judge, transactions, orders) = Self.world(policy, &random)
+            let (judge, transactions, orders) = Self.situation(policy, &random)
             let entries = judge.judge(transactions)
             let bound = entries.compactMap { $0.match?.order?.id }
             #expect(Set(bound).count == bound.count, "an order is bound twice, seed \(random.seed)")
@@ -356,7 +356,7 @@ import Testing
         "\(entry.transaction.id) \(entry.decision) \(entry.match?.userID ?? "") \(entry.match?.order?.id.uuidString ?? "")"
     }
 
-    private static func world(
+    private static func situation(
         _ policy: AppPolicy, _ random: inout SeededRandom
     ) -> (Judge, [Transaction], [PlacedOrder]) {
         let users = ["me", "you", "third"]

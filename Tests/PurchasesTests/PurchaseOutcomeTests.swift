@@ -242,7 +242,7 @@ import Testing
         }
     }
 
-    @Test("the gate: Apple's word first, then the former system, then limits; what asks for nothing passes")
+    @Test("the gate: Apple's facts first, then the former system, then limits; what asks for nothing passes")
     func gates() {
         let (grant, trust) = (Self.asked[0], Self.asked[3])
         func gate(_ change: (inout Gate) -> Void) -> Gate {

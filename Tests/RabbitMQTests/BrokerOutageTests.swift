@@ -23,41 +23,41 @@ struct BrokerOutageTests {
 
     private func memoryAlarm() async throws {
         try await TestBroker.run { broker in
-            let bench = try await Bench(broker, "work")
-            try await bench.publisher.publishAll(100, to: bench.queue)
+            let lab = try await QueueLab(broker, "work")
+            try await lab.publisher.publishAll(100, to: lab.queue)
             try await local("rabbitmqctl", "set_vm_memory_high_watermark", "0.000001")
             // The broker tells a connection of the alarm when it publishes; a message sent then is confirmed after the
             // alarm.
-            async let first = bench.publisher.outcomes(of: 1) { _ in ("sent into the alarm", bench.queue) }
-            try await eventually(within: .seconds(5)) { bench.publisher.state == .blocked }
+            async let first = lab.publisher.outcomes(of: 1) { _ in ("sent into the alarm", lab.queue) }
+            try await eventually(within: .seconds(5)) { lab.publisher.state == .blocked }
             await #expect(throws: RabbitMQError.blocked) {
-                try await bench.publisher.publish("body", to: bench.queue)
+                try await lab.publisher.publish("body", to: lab.queue)
             }
             let ended = await first
             #expect(ended == [.blocked])
-            #expect(bench.publisher.state == .blocked)
-            let consumer = bench.consumer(prefetch: 100)
+            #expect(lab.publisher.state == .blocked)
+            let consumer = lab.consumer(prefetch: 100)
             await consumer.start()
             let taken = try await consumer.take(100)
             consumer.acknowledge(taken)
             try await local("rabbitmqctl", "set_vm_memory_high_watermark", "0.4")
-            try await eventually(within: .seconds(10)) { bench.publisher.state == .connected }
+            try await eventually(within: .seconds(10)) { lab.publisher.state == .connected }
             let late = try await consumer.take(1)
             #expect(late[0].body == Array("sent into the alarm".utf8))
             consumer.acknowledge(late)
-            try await bench.publisher.publish("after", to: bench.queue)
+            try await lab.publisher.publish("after", to: lab.queue)
             consumer.acknowledge(try await consumer.take(1))
             await consumer.close()
-            await bench.close()
+            await lab.close()
         }
     }
 
     @Test(arguments: [["restart rabbitmq"], ["kill rabbitmq", "up"]])
     func nothingConfirmedIsLostWhenTheBrokerEnds(commands: [String]) async throws {
         try await TestBroker.run { broker in
-            let bench = try await Bench(broker, "work")
-            let consumer = bench.consumer(prefetch: 100)
-            let idle = bench.consumer(of: [])
+            let lab = try await QueueLab(broker, "work")
+            let consumer = lab.consumer(prefetch: 100)
+            let idle = lab.consumer(of: [])
             await consumer.start()
             await idle.start()
             let consuming = Task {
@@ -75,7 +75,7 @@ struct BrokerOutageTests {
                     index += 1
                     let body = "receipt \(index) 0"
                     do throws(RabbitMQError) {
-                        try await bench.publisher.publish(body, to: bench.queue)
+                        try await lab.publisher.publish(body, to: lab.queue)
                         confirmed.insert(Array(body.utf8))
                     } catch {
                         #expect([.lost, .unreachable, .timedOut, .refused].contains(error))
@@ -88,20 +88,20 @@ struct BrokerOutageTests {
             for command in commands { try await local(command.split(separator: " ").map(String.init)) }
             let up = ContinuousClock.now
             try await eventually(within: .seconds(15)) {
-                bench.publisher.state == .connected && consumer.isConnected && idle.isConnected
+                lab.publisher.state == .connected && consumer.isConnected && idle.isConnected
             }
             print("recovered \(ContinuousClock.now - up) after the broker")
             try await Task.sleep(for: .milliseconds(500))
             publishing.cancel()
             let confirmed = await publishing.value
-            try await eventually(within: .seconds(15)) { try await bench.publisher.depth(of: bench.queue) == 0 }
+            try await eventually(within: .seconds(15)) { try await lab.publisher.depth(of: lab.queue) == 0 }
             try await Task.sleep(for: .milliseconds(500))
             await consumer.drain()
             let delivered = await consuming.value
             #expect(confirmed.isSubset(of: delivered))
             await consumer.close()
             await idle.close()
-            await bench.close()
+            await lab.close()
         }
     }
 }

@@ -11,14 +11,14 @@ import Testing
 @Suite struct ConsumerTests {
     @Test func whatIsAcknowledgedIsGone() async throws {
         try await TestBroker.run { broker in
-            let bench = try await Bench(broker, "work")
-            try await bench.publisher.publishAll(1_000, to: bench.queue)
-            let consumer = bench.consumer(prefetch: 100)
+            let lab = try await QueueLab(broker, "work")
+            try await lab.publisher.publishAll(1_000, to: lab.queue)
+            let consumer = lab.consumer(prefetch: 100)
             await consumer.start()
             var bodies: Set<[UInt8]> = []
             var batch: [Delivery] = []
             for await delivery in consumer.deliveries {
-                #expect(delivery.queue == bench.queue)
+                #expect(delivery.queue == lab.queue)
                 #expect(!delivery.redelivered)
                 bodies.insert(delivery.body)
                 batch.append(delivery)
@@ -30,16 +30,16 @@ import Testing
             }
             #expect(bodies == Set((0..<1_000).map { Array("receipt \($0) 0".utf8) }))
             await consumer.close()
-            #expect(try await bench.publisher.depth(of: bench.queue) == 0)
-            await bench.close()
+            #expect(try await lab.publisher.depth(of: lab.queue) == 0)
+            await lab.close()
         }
     }
 
     @Test func whatIsNotAcknowledgedComesAgain() async throws {
         try await TestBroker.run { broker in
-            let bench = try await Bench(broker, "work")
-            try await bench.publisher.publishAll(10, to: bench.queue)
-            let first = bench.consumer(prefetch: 10)
+            let lab = try await QueueLab(broker, "work")
+            try await lab.publisher.publishAll(10, to: lab.queue)
+            let first = lab.consumer(prefetch: 10)
             await first.start()
             let taken = try await first.take(10)
             first.acknowledge([taken[0], taken[3], taken[9]])
@@ -48,15 +48,15 @@ import Testing
             first.acknowledge([taken[0], taken[3]])
             first.reject(taken[9])
             await first.close()
-            let second = bench.consumer(prefetch: 10)
+            let second = lab.consumer(prefetch: 10)
             await second.start()
             let again = try await second.take(7)
             #expect(again.allSatisfy { $0.redelivered })
             #expect(Set(again.map(\.body)) == Set([1, 2, 4, 5, 6, 7, 8].map { taken[$0].body }))
             second.acknowledge(again)
             await second.close()
-            #expect(try await bench.publisher.depth(of: bench.queue) == 0)
-            await bench.close()
+            #expect(try await lab.publisher.depth(of: lab.queue) == 0)
+            await lab.close()
         }
     }
 
@@ -64,12 +64,12 @@ import Testing
         try await TestBroker.run { broker in
             let proxy = try FaultProxy(to: broker.url)
             defer { proxy.end() }
-            let bench = try await Bench(broker, "work")
-            try await bench.publisher.publishAll(20, to: bench.queue)
+            let lab = try await QueueLab(broker, "work")
+            try await lab.publisher.publishAll(20, to: lab.queue)
             let log = CapturedLog()
             let consumer = Consumer(
-                try BrokerConfiguration(url: proxy.url(broker.url)), topology: bench.topology,
-                subscriptions: [Subscription(queue: bench.queue, prefetch: 20)], logger: log.logger)
+                try BrokerConfiguration(url: proxy.url(broker.url)), topology: lab.topology,
+                subscriptions: [Subscription(queue: lab.queue, prefetch: 20)], logger: log.logger)
             await consumer.start()
             let old = try await consumer.take(15)
             proxy.breakConnections()
@@ -82,49 +82,49 @@ import Testing
             consumer.reject(old[0])
             consumer.acknowledge(Array(new.prefix(19)))
             await consumer.close()
-            try await eventually(within: .seconds(20)) { try await bench.publisher.depth(of: bench.queue) == 1 }
+            try await eventually(within: .seconds(20)) { try await lab.publisher.depth(of: lab.queue) == 1 }
             #expect(
                 log.messages == [
                     "connected to the broker", "no connection to the broker", "connected to the broker again",
                 ])
-            await bench.close()
+            await lab.close()
         }
     }
 
     @Test func rejectedAndForeignMessagesBecomeDeadLetters() async throws {
         try await TestBroker.run { broker in
-            let bench = try await Bench(broker, "work", deliveryLimit: 20)
-            try await bench.publisher.publishAll(2, to: bench.queue)
-            try broker.publish([UInt8](repeating: 7, count: 70_000), to: bench.queue)
-            try broker.publish([UInt8](repeating: 8, count: 65_536), to: bench.queue)
-            let consumer = bench.consumer(prefetch: 10)
+            let lab = try await QueueLab(broker, "work", deliveryLimit: 20)
+            try await lab.publisher.publishAll(2, to: lab.queue)
+            try broker.publish([UInt8](repeating: 7, count: 70_000), to: lab.queue)
+            try broker.publish([UInt8](repeating: 8, count: 65_536), to: lab.queue)
+            let consumer = lab.consumer(prefetch: 10)
             await consumer.start()
             // The message of 70,000 bytes is larger than our messages can be and is never handed out.
             let taken = try await consumer.take(3)
             #expect(taken[2].body == [UInt8](repeating: 8, count: 65_536))
             consumer.reject(taken[0])
             consumer.acknowledge([taken[1], taken[2]])
-            try await eventually(within: .seconds(20)) { try await bench.publisher.depth(of: bench.dead) == 2 }
+            try await eventually(within: .seconds(20)) { try await lab.publisher.depth(of: lab.dead) == 2 }
             await consumer.close()
-            #expect(try await bench.publisher.depth(of: bench.queue) == 0)
-            await bench.close()
+            #expect(try await lab.publisher.depth(of: lab.queue) == 0)
+            await lab.close()
         }
     }
 
     @Test func theTwentyFirstDeliveryIsADeadLetter() async throws {
         try await TestBroker.run { broker in
-            let bench = try await Bench(broker, "work", deliveryLimit: 20)
-            try await bench.publisher.publish("poison", to: bench.queue)
+            let lab = try await QueueLab(broker, "work", deliveryLimit: 20)
+            try await lab.publisher.publish("poison", to: lab.queue)
             for delivery in 0...20 {
-                let consumer = bench.consumer(prefetch: 1)
+                let consumer = lab.consumer(prefetch: 1)
                 await consumer.start()
                 let taken = try await consumer.take(1)
                 #expect(taken[0].redelivered == (delivery > 0))
                 await consumer.close()
             }
-            try await eventually(within: .seconds(20)) { try await bench.publisher.depth(of: bench.dead) == 1 }
-            #expect(try await bench.publisher.depth(of: bench.queue) == 0)
-            await bench.close()
+            try await eventually(within: .seconds(20)) { try await lab.publisher.depth(of: lab.dead) == 1 }
+            #expect(try await lab.publisher.depth(of: lab.queue) == 0)
+            await lab.close()
         }
     }
 
@@ -194,35 +194,35 @@ import Testing
         try await TestBroker.run { broker in
             let proxy = try FaultProxy(to: broker.url)
             defer { proxy.end() }
-            let bench = try await Bench(broker, "work")
+            let lab = try await QueueLab(broker, "work")
             let consumer = Consumer(
-                try BrokerConfiguration(url: proxy.url(broker.url)), topology: bench.topology,
-                subscriptions: [Subscription(queue: bench.queue, prefetch: 3)], logger: .silent)
+                try BrokerConfiguration(url: proxy.url(broker.url)), topology: lab.topology,
+                subscriptions: [Subscription(queue: lab.queue, prefetch: 3)], logger: .silent)
             await consumer.start()
             proxy.breakConnections()
             try await eventually(within: .seconds(20)) { !consumer.isConnected }
             try await eventually(within: .seconds(20)) { consumer.isConnected }
-            try await bench.publisher.publishAll(5, to: bench.queue)
+            try await lab.publisher.publishAll(5, to: lab.queue)
             #expect(try await consumer.take(3).count == 3)
             #expect(try await consumer.takesNothing(for: .milliseconds(300)))
             await consumer.close()
-            await bench.close()
+            await lab.close()
         }
     }
 
     @Test func aDeletedQueueIsConsumedAgain() async throws {
         try await TestBroker.run { broker in
-            let bench = try await Bench(broker, "work")
-            let consumer = bench.consumer(prefetch: 10)
+            let lab = try await QueueLab(broker, "work")
+            let consumer = lab.consumer(prefetch: 10)
             await consumer.start()
             for round in 0..<3 {
-                try broker.delete(bench.queue)
+                try broker.delete(lab.queue)
                 let start = ContinuousClock.now
                 let publishing = Task {
                     // Returned while there is no queue. The test publishes more than one message, because RabbitMQ 3.10
                     // may confirm a message into a queue that is just being deleted, as if it had been deleted with it.
                     while !Task.isCancelled {
-                        try? await bench.publisher.publish("round \(round)", to: bench.queue)
+                        try? await lab.publisher.publish("round \(round)", to: lab.queue)
                         try? await Task.sleep(for: .milliseconds(20))
                     }
                 }
@@ -238,23 +238,23 @@ import Testing
                 await publishing.value
             }
             await consumer.close()
-            await bench.close()
+            await lab.close()
         }
     }
 
     /// RabbitMQ 3.10 sometimes forgets a consumer where a queue is deleted and declared again at once, and says nothing.
     @Test func aQueueThatIsDeletedAndMadeAgainAtOnceIsConsumed() async throws {
         try await TestBroker.run { broker in
-            let bench = try await Bench(broker, "work")
-            let consumer = bench.consumer(prefetch: 10)
+            let lab = try await QueueLab(broker, "work")
+            let consumer = lab.consumer(prefetch: 10)
             await consumer.start()
             for round in 0..<5 {
-                try broker.delete(bench.queue)
+                try broker.delete(lab.queue)
                 let start = ContinuousClock.now
-                _ = try await bench.publisher.depth(of: bench.queue)
+                _ = try await lab.publisher.depth(of: lab.queue)
                 let publishing = Task {
                     while !Task.isCancelled {
-                        try? await bench.publisher.publish("round \(round)", to: bench.queue)
+                        try? await lab.publisher.publish("round \(round)", to: lab.queue)
                         try? await Task.sleep(for: .milliseconds(20))
                     }
                 }
@@ -269,15 +269,15 @@ import Testing
                 await publishing.value
             }
             await consumer.close()
-            await bench.close()
+            await lab.close()
         }
     }
 
     @Test func drainingEndsTheSequenceAndStillSettles() async throws {
         try await TestBroker.run { broker in
-            let bench = try await Bench(broker, "work")
-            try await bench.publisher.publishAll(20, to: bench.queue)
-            let consumer = bench.consumer(prefetch: 10)
+            let lab = try await QueueLab(broker, "work")
+            try await lab.publisher.publishAll(20, to: lab.queue)
+            let consumer = lab.consumer(prefetch: 10)
             await consumer.start()
             let taken = try await consumer.take(4)
             await consumer.drain()
@@ -287,52 +287,52 @@ import Testing
             consumer.acknowledge(taken)
             await consumer.close()
             // Six were delivered and never taken, ten never delivered.
-            try await eventually(within: .seconds(20)) { try await bench.publisher.depth(of: bench.queue) == 16 }
-            await bench.close()
+            try await eventually(within: .seconds(20)) { try await lab.publisher.depth(of: lab.queue) == 16 }
+            await lab.close()
         }
     }
 
     @Test func cancellingTheTaskEndsTheSequence() async throws {
         try await TestBroker.run { broker in
-            let bench = try await Bench(broker, "work")
-            let consumer = bench.consumer(prefetch: 10)
+            let lab = try await QueueLab(broker, "work")
+            let consumer = lab.consumer(prefetch: 10)
             await consumer.start()
             let tasks = (0..<10).map { _ in
                 Task {
                     for await delivery in consumer.deliveries { consumer.acknowledge([delivery]) }
                 }
             }
-            try await bench.publisher.publishAll(100, to: bench.queue)
-            try await eventually(within: .seconds(20)) { try await bench.publisher.depth(of: bench.queue) == 0 }
+            try await lab.publisher.publishAll(100, to: lab.queue)
+            try await eventually(within: .seconds(20)) { try await lab.publisher.depth(of: lab.queue) == 0 }
             for task in tasks { task.cancel() }
             for task in tasks { await task.value }
             await consumer.close()
-            await bench.close()
+            await lab.close()
         }
     }
 
     @Test func anInequivalentQueueIsReportedAndRetried() async throws {
         try await TestBroker.run { broker in
-            let bench = try await Bench(broker, "work")
-            try await bench.publisher.publish("body", to: bench.queue)
+            let lab = try await QueueLab(broker, "work")
+            try await lab.publisher.publish("body", to: lab.queue)
             let log = CapturedLog()
             let consumer = Consumer(
                 try BrokerConfiguration(url: broker.url),
-                topology: Topology(queues: [QueueDeclaration(name: bench.queue, deliveryLimit: 3)]),
-                subscriptions: [Subscription(queue: bench.queue, prefetch: 1)], logger: log.logger)
+                topology: Topology(queues: [QueueDeclaration(name: lab.queue, deliveryLimit: 3)]),
+                subscriptions: [Subscription(queue: lab.queue, prefetch: 1)], logger: log.logger)
             await consumer.start()
             #expect(!consumer.isConnected)
             #expect(log.messages == ["no connection to the broker"])
-            try broker.delete(bench.queue)
+            try broker.delete(lab.queue)
             try await eventually(within: .seconds(10)) { consumer.isConnected }
             await consumer.close()
-            await bench.close()
+            await lab.close()
         }
     }
 }
 
 /// A publisher and a queue with its dead letters.
-struct Bench: Sendable {
+struct QueueLab: Sendable {
     let queue: String
     let dead: String
     let topology: Topology

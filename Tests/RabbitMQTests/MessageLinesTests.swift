@@ -36,16 +36,16 @@ import Testing
     @Test func offersTravelTogetherAndAreSettledOneByOne() async throws {
         let counters = CountedMetrics.shared
         try await TestBroker.run { broker in
-            let bench = try await Bench(broker, "work", bodiesPerMessage: 8)
+            let lab = try await QueueLab(broker, "work", bodiesPerMessage: 8)
             let bodies = (0..<1_000).map { "receipt \($0) 0" }
-            for body in bodies { bench.publisher.offer(body, to: bench.queue) }
+            for body in bodies { lab.publisher.offer(body, to: lab.queue) }
             // A publish that waits for a confirm has a message of its own.
-            try await bench.publisher.publish("receipt alone 0", to: bench.queue)
-            try await eventually(within: .seconds(20)) { counters.published(bench.queue, "confirmed") == 1_001 }
-            let depth = try await bench.publisher.depth(of: bench.queue)
+            try await lab.publisher.publish("receipt alone 0", to: lab.queue)
+            try await eventually(within: .seconds(20)) { counters.published(lab.queue, "confirmed") == 1_001 }
+            let depth = try await lab.publisher.depth(of: lab.queue)
             #expect((126..<501).contains(depth))
 
-            let first = bench.consumer(prefetch: 1_000)
+            let first = lab.consumer(prefetch: 1_000)
             await first.start()
             let taken = try await first.take(1_001)
             #expect(Set(taken.map { String(decoding: $0.body, as: UTF8.self) }) == Set(bodies + ["receipt alone 0"]))
@@ -56,7 +56,7 @@ import Testing
             // Its neighbours are acknowledged a second time: that does not settle it.
             first.acknowledge(taken.filter { $0.tag == kept.tag && $0.line != kept.line })
             await first.close()
-            let second = bench.consumer(prefetch: 10)
+            let second = lab.consumer(prefetch: 10)
             await second.start()
             let neighbours = taken.filter { $0.tag == kept.tag }
             let again = try await second.take(neighbours.count)
@@ -64,41 +64,41 @@ import Testing
             #expect(again.map(\.body) == neighbours.map(\.body))
             second.acknowledge(again)
             await second.close()
-            #expect(try await bench.publisher.depth(of: bench.queue) == 0)
-            await bench.close()
+            #expect(try await lab.publisher.depth(of: lab.queue) == 0)
+            await lab.close()
         }
     }
 
     @Test func oneThatIsRejectedGoesToTheDeadLettersWhenTheOthersAreSettled() async throws {
         try await TestBroker.run { broker in
-            let bench = try await Bench(broker, "work", bodiesPerMessage: 8)
-            try await bench.publisher.publish("a\nb\nc", to: bench.queue)
-            let consumer = bench.consumer(prefetch: 10)
+            let lab = try await QueueLab(broker, "work", bodiesPerMessage: 8)
+            try await lab.publisher.publish("a\nb\nc", to: lab.queue)
+            let consumer = lab.consumer(prefetch: 10)
             await consumer.start()
             let taken = try await consumer.take(3)
             #expect(taken.map { String(decoding: $0.body, as: UTF8.self) } == ["a", "b", "c"])
             consumer.reject(taken[1])
             consumer.acknowledge([taken[0]])
-            #expect(try await bench.publisher.depth(of: bench.dead) == 0)
+            #expect(try await lab.publisher.depth(of: lab.dead) == 0)
             consumer.acknowledge([taken[2]])
-            try await eventually(within: .seconds(20)) { try await bench.publisher.depth(of: bench.dead) == 1 }
+            try await eventually(within: .seconds(20)) { try await lab.publisher.depth(of: lab.dead) == 1 }
             await consumer.close()
-            #expect(try await bench.publisher.depth(of: bench.queue) == 0)
-            await bench.close()
+            #expect(try await lab.publisher.depth(of: lab.queue) == 0)
+            await lab.close()
         }
     }
 
     @Test func elsewhereALineBreakMeansNothing() async throws {
         try await TestBroker.run { broker in
-            let bench = try await Bench(broker, "work")
-            for body in ["a\nb", "c"] { bench.publisher.offer(body, to: bench.queue) }
-            let consumer = bench.consumer(prefetch: 10)
+            let lab = try await QueueLab(broker, "work")
+            for body in ["a\nb", "c"] { lab.publisher.offer(body, to: lab.queue) }
+            let consumer = lab.consumer(prefetch: 10)
             await consumer.start()
             let taken = try await consumer.take(2)
             #expect(taken.map { String(decoding: $0.body, as: UTF8.self) } == ["a\nb", "c"])
             consumer.acknowledge(taken)
             await consumer.close()
-            await bench.close()
+            await lab.close()
         }
     }
 
@@ -106,17 +106,17 @@ import Testing
     /// header.
     @Test func tracesTravelBesideTheirBodies() async throws {
         try await TestBroker.run { broker in
-            let bench = try await Bench(broker, "work", bodiesPerMessage: 8)
+            let lab = try await QueueLab(broker, "work", bodiesPerMessage: 8)
             func trace(of number: Int) -> String? {
                 number.isMultiple(of: 3)
                     ? nil : "00-4bf92f3577b34da6a3ce929d0e0e4736-\(1_000_000_000_000_000 + number)-01"
             }
             for number in 0..<300 {
-                bench.publisher.offer("receipt \(number) 0", to: bench.queue, traceparent: trace(of: number))
+                lab.publisher.offer("receipt \(number) 0", to: lab.queue, traceparent: trace(of: number))
             }
-            try await bench.publisher.publish("receipt 301 0", to: bench.queue, traceparent: trace(of: 301))
-            try await bench.publisher.publish("receipt 303 0", to: bench.queue)
-            let consumer = bench.consumer(prefetch: 1_000)
+            try await lab.publisher.publish("receipt 301 0", to: lab.queue, traceparent: trace(of: 301))
+            try await lab.publisher.publish("receipt 303 0", to: lab.queue)
+            let consumer = lab.consumer(prefetch: 1_000)
             await consumer.start()
             let taken = try await consumer.take(302)
             #expect(taken.contains { $0.line > 0 }, "none shared a message")
@@ -127,7 +127,7 @@ import Testing
             }
             consumer.acknowledge(taken)
             await consumer.close()
-            await bench.close()
+            await lab.close()
         }
     }
 
@@ -142,26 +142,26 @@ import Testing
         if traces.contains(where: { $0 != nil }) { #expect(MessageHeaders.join(traces) == header) }
     }
 
-    @Test func aDeadLetterSaysHowItDied() async throws {
+    @Test func aDeadLetterSaysWhyItIsOne() async throws {
         try await TestBroker.run { broker in
-            let bench = try await Bench(broker, "work", bodiesPerMessage: 8)
+            let lab = try await QueueLab(broker, "work", bodiesPerMessage: 8)
             let traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
-            try await bench.publisher.publish("poison", to: bench.queue, traceparent: traceparent)
-            let consumer = bench.consumer(prefetch: 10)
+            try await lab.publisher.publish("poison", to: lab.queue, traceparent: traceparent)
+            let consumer = lab.consumer(prefetch: 10)
             await consumer.start()
             consumer.reject(try await consumer.take(1)[0])
-            try await eventually(within: .seconds(20)) { try await bench.publisher.depth(of: bench.dead) == 1 }
-            let reader = bench.consumer(of: [Subscription(queue: bench.dead, prefetch: 10)])
+            try await eventually(within: .seconds(20)) { try await lab.publisher.depth(of: lab.dead) == 1 }
+            let reader = lab.consumer(of: [Subscription(queue: lab.dead, prefetch: 10)])
             await reader.start()
             let letter = try #require(try await reader.take(1).first)
-            #expect(letter.death?.queue == bench.queue)
+            #expect(letter.death?.queue == lab.queue)
             #expect(letter.death?.reason == "rejected")
             #expect(try #require(letter.death?.at) > 1_700_000_000)
             #expect(letter.traceparent == traceparent)
             await reader.close()
             await consumer.close()
-            #expect(try await bench.publisher.depth(of: bench.dead) == 1, "looking takes nothing")
-            await bench.close()
+            #expect(try await lab.publisher.depth(of: lab.dead) == 1, "looking takes nothing")
+            await lab.close()
         }
     }
 }

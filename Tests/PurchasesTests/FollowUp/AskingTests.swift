@@ -79,7 +79,7 @@ import Testing
         #expect(Asking.intervals == Asking.intervals.sorted() && Asking.intervals.last == Self.day)
     }
 
-    @Test("in grace and in billing retry the next question is a day after Apple's last word")
+    @Test("in grace and in billing retry the next question is a day after Apple's last answer")
     func retry() throws {
         for state in [SubscriptionState.inGrace, .inRetry] {
             for (word, answer, base) in [

@@ -88,7 +88,7 @@ import Testing
             "renewals, switched off, expired": [
                 "started", "renewed", "changed", "changed", "renewed", "changed", "expired cancelled",
             ],
-            "lapse without a word of Apple's": ["started", "renewed", "expired other"],
+            "lapse of which Apple says nothing": ["started", "renewed", "expired other"],
             "grace and recovery": ["started", "in_grace", "recovered"],
             "grace, retry, expiry, resubscription": [
                 "started", "in_grace", "in_retry", "expired billing_error", "started", "changed",

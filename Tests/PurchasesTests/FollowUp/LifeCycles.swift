@@ -29,7 +29,7 @@ extension LifeCycle {
             notifications: [p1, p2, p3, p4.with(isOn(90)), isOff(95)], end: 100, goods: ["gem": 400],
             states: ["S": .active]),
         .init(
-            name: "lapse without a word of Apple's", notifications: [p1, p2, isOn(30)], end: 61,
+            name: "lapse of which Apple says nothing", notifications: [p1, p2, isOn(30)], end: 61,
             goods: ["gem": 200], states: ["S": .expired]),
         .init(
             name: "grace and recovery",

@@ -84,7 +84,7 @@ import Testing
         return Expected(state: runs ? .active : .expired, until: 30, isEntitled: runs)
     }
 
-    @Test("S3-62: the state by every end, every word about the renewal, each policy, at each edge of the clock")
+    @Test("S3-62: the state by every end, every fact about the renewal, each policy, at each edge of the clock")
     func table() throws {
         for ending in Self.endings {
             let transaction = try #require(Self.period(ending))
@@ -161,7 +161,7 @@ import Testing
         #expect(Self.status(at: 1, .purchase("C", "coins", .consumable, 0)) == nil)
     }
 
-    @Test("S3-62: a word about the renewal counts from the early charge of the newest period on, not from its start")
+    @Test("S3-62: a fact about the renewal counts from the early charge of the newest period on, not from its start")
     func chargedAhead() {
         let charged = LifeCycle.Heard.period("S2", "gold", 30, 60, signed: 29)
         let periods = [LifeCycle.Heard.period("S", "gold", 0, 30), charged].compactMap(\.transaction)

@@ -223,7 +223,7 @@ import Testing
         }
     }
 
-    @Test("S3-6: the shop's list maps items to store products, and shows a promotion to who names it")
+    @Test("S3-6: the list of what is sold maps items to store products, and shows a promotion to who names it")
     func products() async throws {
         try await Self.withIntake { intake in
             _ = try await Self.apply(Self.shared(), intake)

@@ -55,8 +55,8 @@ import Testing
         }
     }
 
-    @Test("Batches at once owe one batch's time, not the time of all of them")
-    func debt() async throws {
+    @Test("After batches at once a user waits for the time of one batch, not of all of them")
+    func batchesAtOnce() async throws {
         let limiter = RateLimiter()
         let share = RateLimiter.Share(.gateway, name: "test", Rate(perSecond: 50, burst: 100))
         let now = ContinuousClock.now

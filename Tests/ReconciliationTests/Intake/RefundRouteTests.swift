@@ -48,7 +48,7 @@ import Testing
             """)
     }
 
-    @Test("consent is stored once, taken back and given again; the newest word of the person counts")
+    @Test("consent is stored once, taken back and given again; what the person said last counts")
     func consents() async throws {
         try await RunningIntake.run { intake in
             let (guest, account) = (Self.user(), Self.user())

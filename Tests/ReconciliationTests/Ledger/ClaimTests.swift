@@ -164,7 +164,7 @@ import Testing
         }
     }
 
-    @Test("many who postpone the same rows in any order: none waits, none is a deadlock's victim")
+    @Test("many who postpone the same rows in any order: none waits, and none ends for a deadlock")
     func postponedByMany() async throws {
         try await LedgerLab.with(connections: 4) { lab in
             var later: [Postponement] = []

@@ -84,7 +84,7 @@ import Testing
         }
     }
 
-    @Test("newer facts, newer words of the renewal and a new chain count at the moment after their commit")
+    @Test("newer facts, newer facts of the renewal and a new chain count at the moment after their commit")
     func atOnce() async throws {
         try await LedgerLab.with(endsSound: false) { lab in
             try await lab.settle(try await lab.post("u1"), Self.owned(.period("s1", of: "s1"), by: "u1"))

@@ -226,7 +226,7 @@ import Testing
             "Apple was told that it is finished before anybody looked at it", Self.appleUpdate("finish", of: "new"),
             "apple_updates"),
         Damage(
-            "given on trust, its receipt ended without Apple's word", Self.trust("null"), "provisional_grants"),
+            "given on trust, its receipt ended without Apple's answer", Self.trust("null"), "provisional_grants"),
         Damage("confirmed, and nobody was told", Self.trust("now()"), "provisional_grants"),
         Damage(
             "given on trust, and no mark of it",
@@ -297,7 +297,7 @@ import Testing
 
     @Test("no invariant goes untried, and each of I1 to I17 has one that only it finds")
     func everyInvariantIsTried() {
-        let damages = Self.damages.map(\.violations) + WitnessTests.lies.map(\.violations)
+        let damages = Self.damages.map(\.violations) + WitnessTests.falseRows.map(\.violations)
         #expect(Set(damages.flatMap(\.self)) == Set(Invariant.all.map(\.name)))
         let idOfName = Dictionary(uniqueKeysWithValues: Invariant.all.map { ($0.name, $0.id) })
         let alone = damages.map { Set($0.compactMap { idOfName[$0] }) }.filter { $0.count == 1 }.flatMap(\.self)

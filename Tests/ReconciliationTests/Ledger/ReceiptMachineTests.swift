@@ -11,7 +11,7 @@ import Testing
 /// while Apple is away, and whichever worker dies or comes late, each row of the ledger is the row that a page of plain
 /// Swift computes, no transaction is granted twice, and once faults stop everything ends.
 ///
-/// Method: 300 worlds of two receipts of two users over three transactions; in each 40 random commands, one after the
+/// Method: 300 trials of two receipts of two users over three transactions; in each 40 random commands, one after the
 /// other, on the real database and on the model, compared after each. `SettleRandomTests` covers many commands at once.
 @Suite(.timeLimit(.minutes(8))) struct ReceiptMachineTests {
     @Test("every command leaves the row that the model has")
@@ -20,26 +20,26 @@ import Testing
         let seed = random.seed
         try await LedgerLab.with { lab in
             for number in 0..<300 {
-                var world = MachineWorld(app: "world\(number)", lab: lab)
+                var trial = MachineTrial(app: "trial\(number)", lab: lab)
                 for step in 0..<40 {
-                    let command = world.command(&random)
-                    try await world.execute(command, &random)
-                    let isTrue = try await world.compare()
-                    #expect(isTrue, "seed \(seed), world \(number), step \(step): \(command)")
+                    let command = trial.command(&random)
+                    try await trial.execute(command, &random)
+                    let isTrue = try await trial.compare()
+                    #expect(isTrue, "seed \(seed), trial \(number), step \(step): \(command)")
                     if !isTrue { return }
                 }
-                try await world.rest(&random)
-                let isTrue = try await world.compare()
-                #expect(isTrue, "seed \(seed), world \(number), at rest")
-                let open = world.model.rows.values.filter { !$0.state.isEnded }
-                #expect(open.isEmpty, "seed \(seed), world \(number)")
+                try await trial.rest(&random)
+                let isTrue = try await trial.compare()
+                #expect(isTrue, "seed \(seed), trial \(number), at rest")
+                let open = trial.model.rows.values.filter { !$0.state.isEnded }
+                #expect(open.isEmpty, "seed \(seed), trial \(number)")
             }
         }
     }
 }
 
-/// One world: the ledger, its model, and the workers that have read a row and have not written their verdict yet.
-private struct MachineWorld {
+/// One trial: the ledger, its model, and the workers that have read a row and have not written their verdict yet.
+private struct MachineTrial {
     enum Command: CaseIterable {
         case post, say, take, crash, finish, strike, rescue, refund, reverse, configure, reopen, appleAway, rootsWrong,
             trust

@@ -21,10 +21,10 @@ import Testing
         print("settle: seed \(seed)")
         try await LedgerLab.with { lab in
             var random = SeededRandom(seed: seed)
-            let world = try await SettleWorld(in: lab, random: &random)
-            for phase in [SettleWorld.Phase.productsMissing, .productsConfigured] {
-                try await world.judge(in: lab, phase, seed: random.next())
-                try await world.examine(in: lab, phase, seed: seed)
+            let trial = try await SettleTrial(in: lab, random: &random)
+            for phase in [SettleTrial.Phase.productsMissing, .productsConfigured] {
+                try await trial.judge(in: lab, phase, seed: random.next())
+                try await trial.examine(in: lab, phase, seed: seed)
             }
             #expect(
                 try await lab.number("select deadlocks from pg_stat_database where datname = current_database()") == 0,
@@ -34,7 +34,7 @@ import Testing
 }
 
 /// The submissions, and Apple's answers about them.
-struct SettleWorld: Sendable {
+struct SettleTrial: Sendable {
     enum Phase: Sendable { case productsMissing, productsConfigured }
 
     struct Receipt: Sendable {
@@ -197,7 +197,7 @@ struct SettleWorld: Sendable {
     }
 }
 
-extension SettleWorld {
+extension SettleTrial {
     // MARK: Examining
 
     /// Each statement returns one row per violation.

@@ -10,21 +10,21 @@ import Testing
 /// is. Method: a sound ledger with its journal, sales and calls; one change by SQL; exactly the violations that the
 /// change must cause.
 @Suite(.timeLimit(.minutes(8))) struct WitnessTests {
-    typealias Lie = InvariantTests.Damage
+    typealias FalseRow = InvariantTests.Damage
 
-    static let lies = [
-        Lie(
+    static let falseRows = [
+        FalseRow(
             "an acknowledged post without a row",
             """
             insert into witness.journal values ('lost', gen_random_uuid(), 202, 'game', 'u1', null, sha256('lost'))
             """, "acknowledged"),
-        Lie(
+        FalseRow(
             "a valid purchase is not granted", "update witness.sales set is_valid = true where transaction_id = 'held'",
             "owed"),
-        Lie(
+        FalseRow(
             "a refund that was posted is not known",
             "update witness.sales set is_valid = false where transaction_id = 'refunded'", "refunds_known"),
-        Lie(
+        FalseRow(
             "a refund that Apple told of takes nothing back",
             """
             with told as (
@@ -32,20 +32,20 @@ import Testing
               values ('notification', 200, 'game', '', 'mine', true))
             update witness.sales set revoked_at = now() where transaction_id = 'mine'
             """, "refunds_told"),
-        Lie(
+        FalseRow(
             "a grant of something that was never sold", "delete from witness.sales where transaction_id = 'mine'",
             "phantoms"),
-        Lie(
+        FalseRow(
             "a grant of something forged", "update witness.sales set is_valid = false where transaction_id = 'mine'",
             "phantoms"),
-        Lie(
+        FalseRow(
             "a grant of another product", "update witness.sales set product_id = 'x' where transaction_id = 'mine'",
             "phantoms"),
-        Lie(
+        FalseRow(
             "a grant in another environment",
             "update witness.sales set environment = 'Sandbox' where transaction_id = 'mine'", "phantoms"),
-        Lie("a grant to the wrong user", "update witness.sales set user_id = 'u9'", "owed_to"),
-        Lie(
+        FalseRow("a grant to the wrong user", "update witness.sales set user_id = 'u9'", "owed_to"),
+        FalseRow(
             "a grant to somebody else than the order's user",
             """
             with placed as (
@@ -53,11 +53,11 @@ import Testing
               returning id)
             update witness.sales set order_id = placed.id from placed where transaction_id = 'mine'
             """, "owed_to"),
-        Lie(
+        FalseRow(
             "an order that was lost",
             "update witness.sales set order_id = gen_random_uuid() where transaction_id = 'mine'",
             "owed_to"),
-        Lie(
+        FalseRow(
             "a valid purchase is not granted, and its receipt says that it was, to somebody else",
             """
             with told as (
@@ -68,46 +68,46 @@ import Testing
               where id in (select receipt_id from told))
             update witness.sales set is_valid = true where transaction_id = 'held'
             """, "grants_behind"),
-        Lie(
+        FalseRow(
             "something due waits", "update receipts set due_at = now() - interval '3 minutes' where state = 'received'",
             "at_rest"),
-        Lie(
+        FalseRow(
             "a row that nobody posted",
             "delete from witness.journal where receipt_id in (select id from receipts where state = 'rejected')",
             "unexpected"),
-        Lie(
+        FalseRow(
             "a row of a post that was refused",
             """
             update witness.journal set status = 422, receipt_id = null
             where receipt_id in (select id from receipts where state = 'rejected')
             """, "unexpected"),
-        Lie("too many calls at once", "update witness.limits set calls_at_once = 1", "apple_budget"),
-        Lie(
+        FalseRow("too many calls at once", "update witness.limits set calls_at_once = 1", "apple_budget"),
+        FalseRow(
             "too many calls about one receipt",
             """
             insert into witness.calls select subject, started_at + interval '1 minute' * n, ended_at + interval '1 minute' * n
             from (select * from witness.calls limit 1) c, generate_series(1, 2) n
             """, "apple_budget"),
-        Lie(
+        FalseRow(
             "a call before Apple said",
             """
             update witness.calls set http_status = 429, retry_at = ended_at + interval '1 hour'
             where started_at = (select min(started_at) from witness.calls)
             """, "apple_budget"),
-        Lie(
+        FalseRow(
             "one submission, two rows",
             """
             insert into witness.journal
             select a.submission, b.receipt_id, 202, b.app_id, b.user_id, null, b.body_sha256
             from witness.journal a, witness.journal b where a.receipt_id < b.receipt_id limit 1
             """, "one_row"),
-        Lie(
+        FalseRow(
             "two proofs, one row",
             """
             insert into witness.journal
             select 'other', receipt_id, 202, app_id, 'somebody else', null, body_sha256 from witness.journal limit 1
             """, "one_row"),
-        Lie(
+        FalseRow(
             "a proof was changed on its way",
             """
             update witness.journal set body_sha256 = sha256('other')
@@ -162,13 +162,13 @@ import Testing
         return witness
     }
 
-    @Test("I1 to I16: each false row is found, by its invariant", arguments: lies)
-    func lie(_ lie: Lie) async throws {
+    @Test("I1 to I16: each false row is found, by its invariant", arguments: falseRows)
+    func isFound(_ row: FalseRow) async throws {
         try await LedgerLab.with(endsSound: false) { lab in
             _ = try await seed(lab)
-            try await lab.run(lie.sql)
+            try await lab.run(row.sql)
             let found = try await Invariant.check(lab.database, witness: true)
-            #expect(Set(found.map(\.invariant)) == Set(lie.violations))
+            #expect(Set(found.map(\.invariant)) == Set(row.violations))
         }
     }
 

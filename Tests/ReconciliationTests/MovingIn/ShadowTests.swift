@@ -11,7 +11,7 @@ import Testing
 @testable import Support
 
 /// Goal: in shadow, this server decides everything as if it counted, and grants nothing; going live takes over the
-/// former system's grants, and loses no purchase that the former system missed. Method: a worker's bench between the
+/// former system's grants, and loses no purchase that the former system missed. Method: a worker's processor between the
 /// simulator over real HTTP and a real ledger, whose configuration goes from shadow to live.
 @Suite(.timeLimit(.minutes(8))) struct ShadowTests {
     private static let shadow = "mode: shadow"

@@ -11,7 +11,7 @@ import Testing
 
 /// Goal: no player can use up the calls to Apple: facts that the database holds, texts that are no proof and questions
 /// that Apple has answered before cost no call, however often and under whatever names they are posted. Method: a
-/// worker's bench between the simulator over real HTTP and a real ledger; each row is judged once an hour for a day,
+/// worker's processor between the simulator over real HTTP and a real ledger; each row is judged once an hour for a day,
 /// and the simulator counts the calls.
 @Suite(.timeLimit(.minutes(8))) struct AppleBudgetTests {
     enum Posts: String, CaseIterable, Sendable, CustomTestStringConvertible {

@@ -11,7 +11,7 @@ import Testing
 
 /// Goal: due Apple updates are sent, through the governor, again until Apple accepts them or gives a final reason, and
 /// none is sent that an app has switched off (B3, B5). Method: a runner between the simulator over real HTTP and a real
-/// ledger, round by round; the store's own record of the calls is the witness.
+/// ledger, round by round; the store's own record says which calls came.
 @Suite(.timeLimit(.minutes(8))) struct AppleUpdateRunnerTests {
     private static let finishing = ["finishAtApple: afterGrant"]
 

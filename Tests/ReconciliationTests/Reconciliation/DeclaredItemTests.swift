@@ -11,7 +11,7 @@ import Testing
 @testable import Reconciliation
 
 /// Goal: if a store product is sold as several items, its purchase waits until somebody names the item, and nothing is
-/// given by a catalogue that the worker does not know (S3-14). Method: a worker's bench between the simulator and a
+/// given by a catalogue that the worker does not know (S3-14). Method: a worker's processor between the simulator and a
 /// real ledger; submissions stored as ingest stores them.
 @Suite(.timeLimit(.minutes(8))) struct DeclaredItemTests {
     private static func catalogue(default item: String? = nil) -> Catalogue {
@@ -26,7 +26,7 @@ import Testing
             ], revision: 1)
     }
 
-    private struct Shop {
+    private struct Setup {
         let lab: VerifyLab
         let apps: AppDirectory
         let processor: ReceiptProcessor
@@ -70,15 +70,15 @@ import Testing
         "S3-14: pay first, then say what for: the item, target and country of the post are those of the make-up order")
     func flowB() async throws {
         try await VerifyLab.with { lab in
-            let shop = try await Shop(lab)
-            try await shop.sell(Self.catalogue())
+            let setup = try await Setup(lab)
+            try await setup.sell(Self.catalogue())
             let jws = try await lab.sell().signedTransaction
-            let posted = shop.submission(
+            let posted = setup.submission(
                 jws, Declaration(item: "shield", quantity: 7), target: #"{"server":"s1","country":"CN"}"#)
             #expect(try await lab.lab.ledger.insert(posted))
-            try await shop.settle(posted.receiptID)
-            #expect(try await shop.state(posted) == "granted")
-            #expect(try await shop.goods == ["shield"])
+            try await setup.settle(posted.receiptID)
+            #expect(try await setup.state(posted) == "granted")
+            #expect(try await setup.goods == ["shield"])
             #expect(
                 try await lab.lab.texts("select (body -> 'target')::text from events")
                     == [#"{"server": "s1", "country": "CN"}"#])
@@ -90,12 +90,12 @@ import Testing
     @Test("S3-14: without an item it is held item_unknown; the next post of the proof with one settles it")
     func heldThenNamed() async throws {
         try await VerifyLab.with { lab in
-            let shop = try await Shop(lab)
-            try await shop.sell(Self.catalogue())
-            let posted = shop.submission(try await lab.sell().signedTransaction)
+            let setup = try await Setup(lab)
+            try await setup.sell(Self.catalogue())
+            let posted = setup.submission(try await lab.sell().signedTransaction)
             #expect(try await lab.lab.ledger.insert(posted))
-            try await shop.settle(posted.receiptID)
-            #expect(try await shop.state(posted) == "held item_unknown")
+            try await setup.settle(posted.receiptID)
+            #expect(try await setup.state(posted) == "held item_unknown")
             // P9: the row of Ownership that found the owner is stored, though the purchase is held.
             #expect(try await lab.lab.texts("select binding_source from outcomes") == ["poster"])
             let held = try #require(try await lab.lab.ledger.view(posted.receiptID))
@@ -111,10 +111,10 @@ import Testing
                     try await lab.lab.number(
                         "select ceil(extract(epoch from due_at - now()) / 60)::int from receipts where state = 'held'")
                         <= (item == "axe" ? 0 : 1))
-                try await shop.settle(posted.receiptID)
-                #expect(try await shop.state(posted) == state)
+                try await setup.settle(posted.receiptID)
+                #expect(try await setup.state(posted) == state)
             }
-            #expect(try await shop.goods == ["sword"])
+            #expect(try await setup.goods == ["sword"])
             #expect(try await lab.lab.texts("select item from grants") == ["sword"])
             let late = Submission(
                 appID: VerifyLab.appID, userID: "u1", proof: posted.proof, declared: Declaration(item: "shield"))
@@ -125,24 +125,24 @@ import Testing
     @Test("a default for the product settles what is held; of what is said the newest counts")
     func defaults() async throws {
         try await VerifyLab.with { lab in
-            let shop = try await Shop(lab)
-            try await shop.sell(Self.catalogue())
-            let posted = shop.submission(try await lab.sell().signedTransaction)
+            let setup = try await Setup(lab)
+            try await setup.sell(Self.catalogue())
+            let posted = setup.submission(try await lab.sell().signedTransaction)
             #expect(try await lab.lab.ledger.insert(posted))
-            try await shop.settle(posted.receiptID)
-            try await shop.sell(Self.catalogue(default: "sword"))
+            try await setup.settle(posted.receiptID)
+            try await setup.sell(Self.catalogue(default: "sword"))
             #expect(
                 try await lab.lab.number("select count(*) from receipts where state = 'held' and due_at <= now()") == 1)
-            try await shop.settle(posted.receiptID)
-            #expect(try await shop.goods == ["sword"])
+            try await setup.settle(posted.receiptID)
+            #expect(try await setup.goods == ["sword"])
 
-            let said = shop.submission(try await lab.sell().signedTransaction, Declaration(item: "shield"))
+            let said = setup.submission(try await lab.sell().signedTransaction, Declaration(item: "shield"))
             #expect(try await lab.lab.ledger.insert(said))
             let corrected = Submission(
                 appID: VerifyLab.appID, userID: "u1", proof: said.proof, declared: Declaration(item: "sword"))
             #expect(try await lab.lab.ledger.say(corrected, linesMax: 16) == .taken)
-            try await shop.settle(said.receiptID)
-            #expect(try await shop.goods == ["sword", "sword"])
+            try await setup.settle(said.receiptID)
+            #expect(try await setup.goods == ["sword", "sword"])
         }
     }
 
@@ -152,8 +152,8 @@ import Testing
     func queueOfOneReceipt() async throws {
         for isJudgedBetween in [false, true] {
             try await VerifyLab.with { lab in
-                let shop = try await Shop(lab)
-                try await shop.sell(Self.catalogue())
+                let setup = try await Setup(lab)
+                try await setup.sell(Self.catalogue())
                 let ids = [try await lab.sell(), try await lab.sell()].map(\.purchase.transactionId)
                 let receipt = try lab.store.receipt(ReceiptRequest(app: VerifyLab.bundleID, transactionIds: ids))
                 func post(_ id: String, _ item: String, _ server: String) -> Submission {
@@ -164,14 +164,14 @@ import Testing
                 let first = post(ids[0], "sword", "s1")
                 #expect(try await lab.lab.ledger.insert(first))
                 if isJudgedBetween {
-                    for _ in 0..<2 { try await shop.settle(first.receiptID) }
-                    #expect(try await shop.state(first) == "held item_unknown")
+                    for _ in 0..<2 { try await setup.settle(first.receiptID) }
+                    #expect(try await setup.state(first) == "held item_unknown")
                 }
                 #expect(try await lab.lab.ledger.say(post(ids[1], "shield", "s2"), linesMax: 16) == .taken)
-                for _ in 0..<3 where try await shop.state(first) != "granted" {
-                    try await shop.settle(first.receiptID)
+                for _ in 0..<3 where try await setup.state(first) != "granted" {
+                    try await setup.settle(first.receiptID)
                 }
-                #expect(try await shop.state(first) == "granted")
+                #expect(try await setup.state(first) == "granted")
                 let given = try await lab.lab.texts(
                     """
                     select g.transaction_id || ' ' || g.item || ' ' || (e.body -> 'target' ->> 'server')
@@ -187,24 +187,24 @@ import Testing
     )
     func saidInFlight() async throws {
         try await VerifyLab.with { lab in
-            let shop = try await Shop(lab, more: ["confirmWithApple: always"])
-            try await shop.sell(Self.catalogue())
-            let said = shop.submission(try await lab.sell().signedTransaction, Declaration(item: "shield"))
+            let setup = try await Setup(lab, more: ["confirmWithApple: always"])
+            try await setup.sell(Self.catalogue())
+            let said = setup.submission(try await lab.sell().signedTransaction, Declaration(item: "shield"))
             #expect(try await lab.lab.ledger.insert(said))
             // Moves the receipt to Apple's queue.
-            try await shop.settle(said.receiptID)
+            try await setup.settle(said.receiptID)
             var slow = FaultRequest(.latency, on: .transactionInfo)
             slow.milliseconds = 2000
             try lab.store.fault(slow)
-            async let judged: Void = shop.settle(said.receiptID)
+            async let judged: Void = setup.settle(said.receiptID)
             try await lab.lab.until("Apple was not asked") { lab.store.openCalls.now > 0 }
             let corrected = Submission(
                 appID: VerifyLab.appID, userID: "u1", proof: said.proof, declared: Declaration(item: "sword"))
             #expect(try await lab.lab.ledger.say(corrected, linesMax: 16) == .taken)
             try await judged
             lab.store.clearFaults()
-            #expect(try await shop.state(said) == "granted")
-            #expect(try await shop.goods == ["sword"])
+            #expect(try await setup.state(said) == "granted")
+            #expect(try await setup.goods == ["sword"])
             #expect(lab.store.calls().count == 1)
         }
     }
@@ -212,30 +212,30 @@ import Testing
     @Test("a catalogue that the worker cannot read: no verdict, no attempt, and it goes on when one can be read")
     func unreadable() async throws {
         try await VerifyLab.with { lab in
-            let shop = try await Shop(lab)
-            try await shop.sell(nil, unreadable: [VerifyLab.appID])
-            let posted = shop.submission(try await lab.sell().signedTransaction)
+            let setup = try await Setup(lab)
+            try await setup.sell(nil, unreadable: [VerifyLab.appID])
+            let posted = setup.submission(try await lab.sell().signedTransaction)
             #expect(try await lab.lab.ledger.insert(posted))
-            try await shop.settle(posted.receiptID)
-            #expect(try await shop.state(posted) == "received catalogue_unknown")
+            try await setup.settle(posted.receiptID)
+            #expect(try await setup.state(posted) == "received catalogue_unknown")
             #expect(try await lab.lab.number("select attempt from receipts") == 0)
             #expect(
                 try await lab.lab.number("select count(*) from receipts where due_at <= now() + interval '8 minutes'")
                     == 1)
             // A new configuration does not make the catalogue readable.
-            try await shop.apps.update(try lab.configuration(), ledger: lab.lab.ledger)
-            try await shop.settle(posted.receiptID)
+            try await setup.apps.update(try lab.configuration(), ledger: lab.lab.ledger)
+            try await setup.settle(posted.receiptID)
             #expect(try await lab.lab.grants == [])
-            try await shop.sell(Self.catalogue(default: "sword"))
-            try await shop.settle(posted.receiptID)
-            #expect(try await shop.goods == ["sword"])
+            try await setup.sell(Self.catalogue(default: "sword"))
+            try await setup.settle(posted.receiptID)
+            #expect(try await setup.goods == ["sword"])
         }
     }
 
     @Test("the order of another app, or of nobody, binds nothing and loses nothing; it is noted")
     func orderOfAnotherApp() async throws {
         try await VerifyLab.with { lab in
-            let shop = try await Shop(lab)
+            let setup = try await Setup(lab)
             try await lab.lab.place("u1", minutesBefore: 0)
             let foreign = try await lab.lab.place("u1", app: "other", minutesBefore: 0)
             for (index, named) in [foreign.uuidString, UUID().uuidString, "no-uuid"].enumerated() {
@@ -243,8 +243,8 @@ import Testing
                     appID: VerifyLab.appID, userID: "u\(index + 7)", orderID: named,
                     proof: .signedTransaction(try await lab.sell().signedTransaction))
                 #expect(try await lab.lab.ledger.insert(submission))
-                try await shop.settle(submission.receiptID)
-                #expect(try await shop.state(submission) == "granted")
+                try await setup.settle(submission.receiptID)
+                #expect(try await setup.state(submission) == "granted")
                 let reasons = try await lab.lab.texts(
                     "select coalesce(array_to_string(reasons, ','), '-') from outcomes where receipt_id = '\(submission.receiptID)'"
                 )

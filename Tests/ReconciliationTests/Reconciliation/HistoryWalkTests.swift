@@ -10,7 +10,7 @@ import Testing
 @testable import Ledger
 @testable import Reconciliation
 
-/// Goal: a receipt with hundreds of purchases causes no storm of calls (B9), from any poster and however often, and
+/// Goal: a receipt with hundreds of purchases causes few calls (B9), from any poster and however often, and
 /// nothing in it is granted without Apple's answer. Method: receipts of up to a thousand purchases of one customer, the
 /// simulator's list of calls, and the real ledger that all workers share.
 @Suite(.timeLimit(.minutes(8))) struct HistoryWalkTests {

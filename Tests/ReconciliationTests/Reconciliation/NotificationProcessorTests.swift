@@ -16,7 +16,7 @@ import Testing
 /// worker cannot judge is held or comes again, and is never lost. Method: notifications that the simulator signed, as
 /// rows of a real database.
 @Suite(.timeLimit(.minutes(8))) struct NotificationProcessorTests {
-    /// A worker's bench for notifications. Its broker is away.
+    /// A worker's processor of notifications. Its broker is away.
     private static func processor(_ lab: VerifyLab, _ configuration: Configuration) async throws
         -> NotificationProcessor
     {

@@ -14,7 +14,7 @@ import Testing
 @Suite(.timeLimit(.minutes(4))) struct NotificationWatchTests {
     private static let place = Statements.NotificationPlace(appID: VerifyLab.appID, environment: "Production")
 
-    private struct Bench {
+    private struct WatchLab {
         let lab: VerifyLab
         let apps: AppDirectory
         let watch: NotificationWatch
@@ -68,22 +68,22 @@ import Testing
     @Test("P38: a silent app: Apple is asked once, and what does not come alarms; without a URL the log says so")
     func silent() async throws {
         try await VerifyLab.with { lab in
-            var bench = try await Bench(lab)
-            #expect(try await bench.look() == false)
-            #expect(try await bench.problems() == [], "nothing ever came, and nobody is asked")
+            var watched = try await WatchLab(lab)
+            #expect(try await watched.look() == false)
+            #expect(try await watched.problems() == [], "nothing ever came, and nobody is asked")
 
-            try await bench.heard("30 minutes")
-            #expect(try await bench.look() == false)
-            #expect(try await bench.problems() == [])
+            try await watched.heard("30 minutes")
+            #expect(try await watched.look() == false)
+            #expect(try await watched.problems() == [])
             try await lab.lab.run("update notifications set received_at = now() - interval '3 hours'")
-            #expect(try await bench.look() == false)
-            #expect(try await bench.problems() == ["no_url"], "Apple has no URL for the app yet")
-            #expect(bench.alarms() == [])
+            #expect(try await watched.look() == false)
+            #expect(try await watched.problems() == ["no_url"], "Apple has no URL for the app yet")
+            #expect(watched.alarms() == [])
 
             try await lab.lab.run("update notification_tests set asked_at = asked_at - interval '11 minutes'")
-            #expect(try await bench.look() == true)
-            #expect(try await bench.look() == true)
-            #expect(bench.alarms() == ["no_url"], "told once")
+            #expect(try await watched.look() == true)
+            #expect(try await watched.look() == true)
+            #expect(watched.alarms() == ["no_url"], "told once")
 
             // The URL is entered, and an hour later Apple is asked again. Two workers ask once.
             var game = RegisteredApp(app: VerifyLab.bundleID)
@@ -93,33 +93,33 @@ import Testing
                 """
                 update notification_tests set claimed_at = now() - interval '2 hours', asked_at = now() - interval '2 hours'
                 """)
-            var other = try await Bench(lab)
-            _ = try await (bench.look(), other.look())
-            #expect(try await bench.problems() == ["none"])
+            var other = try await WatchLab(lab)
+            _ = try await (watched.look(), other.look())
+            #expect(try await watched.problems() == ["none"])
             #expect(
                 try await lab.lab.number(
                     "select count(*) from notification_tests where asked_at > now() - interval '1 minute'")
                     == 1)
             // Anything that comes ends the alarm.
-            try await bench.heard("0 seconds")
-            #expect(try await bench.look() == false)
+            try await watched.heard("0 seconds")
+            #expect(try await watched.look() == false)
         }
     }
 
     @Test("P38: without credentials nobody is asked, and a silence ten times as long as usual alarms")
     func withoutCredentials() async throws {
         try await VerifyLab.with { lab in
-            var bench = try await Bench(lab, hasServerAPI: false)
-            try await bench.heard("9 hours")
-            #expect(try await bench.look() == false)
+            var watched = try await WatchLab(lab, hasServerAPI: false)
+            try await watched.heard("9 hours")
+            #expect(try await watched.look() == false)
             try await lab.lab.run("update notifications set received_at = now() - interval '11 hours'")
-            #expect(try await bench.look() == true)
-            #expect(try await bench.problems() == [])
-            #expect(bench.alarms() == ["none"])
+            #expect(try await watched.look() == true)
+            #expect(try await watched.problems() == [])
+            #expect(watched.alarms() == ["none"])
             // The configuration has the environment no longer, so nothing is expected of it.
-            try await bench.apps.update(lab.configuration(environments: ["Sandbox"]), ledger: lab.lab.ledger)
-            #expect(try await bench.look() == false)
-            #expect(bench.alarms() == [])
+            try await watched.apps.update(lab.configuration(environments: ["Sandbox"]), ledger: lab.lab.ledger)
+            #expect(try await watched.look() == false)
+            #expect(watched.alarms() == [])
         }
     }
 }

@@ -13,7 +13,7 @@ import Testing
 
 /// Goal: the runner answers Apple's questions about refunds from the ledger in time, once a case, only with consent,
 /// and with support's edits (B11, P33, P41). Method: a runner between the simulator over real HTTP and a real ledger,
-/// round by round; the store's own record of the calls is the witness.
+/// round by round; the store's own record says which calls came.
 @Suite(.timeLimit(.minutes(8))) struct RefundRequestRunnerTests {
     @Test("with consent Apple is told what the ledger knows, once")
     func answered() async throws {

@@ -15,7 +15,7 @@ import WorkQueue
 
 /// Goal: a worker finds what became of a subscription that nobody told it of, whatever Apple answers, and moves the
 /// chain's position only by an answer (S3-54, S3-55). Method: a sweep between the simulator, whose subscriptions live by
-/// themselves, and a real ledger, round by round; the store's own record of the calls is the witness.
+/// themselves, and a real ledger, round by round; the store's own record says which calls came.
 @Suite(.timeLimit(.minutes(8))) struct SubscriptionSweepTests {
     @Test("a renewal that nobody told is one receipt of the sweep, and the chain rests until the new end")
     func renewal() async throws {

@@ -11,7 +11,7 @@ import Testing
 @testable import Support
 
 /// Goal: a support decision gives a held purchase as if it had never waited: by its proof, with the right goods, once,
-/// whatever else the receipt holds, and Apple is told (B4, B5). Method: a worker's bench between the simulator over
+/// whatever else the receipt holds, and Apple is told (B4, B5). Method: a worker's processor between the simulator over
 /// real HTTP and a real ledger; the command between two of its rounds.
 @Suite(.timeLimit(.minutes(8))) struct SupportDecisionWorkerTests {
     private struct Setup {

@@ -11,7 +11,7 @@ import Testing
 @testable import Reconciliation
 
 /// Goal: a legacy receipt's purchase on trust ends by Apple's answer, whatever form that answer has (B10). Method: a
-/// worker's bench between the simulator over real HTTP and a real ledger: each test posts, lets Apple be away, and
+/// worker's processor between the simulator over real HTTP and a real ledger: each test posts, lets Apple be away, and
 /// reads the ledger after Apple's answer.
 @Suite(.timeLimit(.minutes(8))) struct TrustWorkerTests {
     private static let limits = "provisional: {perUserPerDay: 5, perAppPerDay: 5, purchasesMin: 0}"

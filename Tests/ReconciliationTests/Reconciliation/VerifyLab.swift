@@ -102,7 +102,7 @@ struct VerifyLab: Sendable {
         return try Configuration.parse(lines.joined(separator: "\n"), directory: directory)
     }
 
-    /// A worker's bench for this configuration. Its broker is away.
+    /// A worker's receipt processor for this configuration. Its broker is away.
     ///
     /// - Parameter apps: an app directory that the test itself changes.
     func processor(

@@ -15,7 +15,7 @@ import Testing
 
 /// Goal: each refusal, each reached limit and each post of another user's purchase is logged in one line and counted,
 /// no line contains a secret or identifies a user, and a flood of refusals is no flood of lines. Method: real HTTP, a
-/// worker's bench on a real ledger, and the lines and counters as they are kept and read.
+/// worker's processor on a real ledger, and the lines and counters as they are kept and read.
 @Suite(.migratedDatabase, .serialized, .timeLimit(.minutes(4))) struct SecurityLogTests {
     private let lines = LogLines()
     private let registry = PrometheusRegistry()
