@@ -18,16 +18,14 @@ extension EndToEnd {
                 let store = system.appStore.store
                 let sale = try await system.appStore.sell()
                 let id = sale.purchase.transactionId
-                @Sendable func signed(
-                    _ environment: StoreEnvironment, for bundleID: String, _ productID: String
-                ) throws -> String {
+                func signed(isSandbox: Bool, for bundleID: String, _ productID: String) throws -> String {
                     // Genuine in every way, for the bundle id that is named.
                     let other = bundleID == "com.example.game" ? "puzzle" : "game"
                     var request = ForgeryRequest(kind: .wrongBundle, app: other, productId: productID)
                     request.transactionId = id
                     request.bundleId = bundleID
-                    request.environment = environment
-                    return try store.forge(request).signedTransaction
+                    request.environment = isSandbox ? .sandbox : .production
+                    return try store.forge(request)
                 }
                 func give(_ app: String, to user: String, _ more: String...) async throws -> String {
                     try await system.command(
@@ -44,13 +42,14 @@ extension EndToEnd {
                 #expect(try await system.submit(sale, user: "u1", wait: 20).state == "granted")
                 let sandbox = Client.Post(
                     userId: "u2",
-                    signedTransaction: try signed(.sandbox, for: "com.example.game", ConfigurationFile.gems))
+                    signedTransaction: try signed(isSandbox: true, for: "com.example.game", ConfigurationFile.gems))
                 let held = try await system.submit(sandbox, wait: 20)
                 #expect(held.state == "held" && held.reason == "id_collision", "\(held.text)")
                 #expect(held.safeToFinish == false && !held.text.contains("coins"), "nothing of the other purchase")
                 let elsewhere = Client.Post(
                     appId: "puzzle", userId: "u4",
-                    signedTransaction: try signed(.production, for: "com.example.puzzle", ConfigurationFile.riddle))
+                    signedTransaction: try signed(isSandbox: false, for: "com.example.puzzle", ConfigurationFile.riddle)
+                )
                 let stuck = try await system.submit(elsewhere, wait: 20)
                 #expect(stuck.state == "held" && stuck.reason == "id_collision", "\(stuck.text)")
                 #expect(await refusal("puzzle", to: "u4").contains("it can be given to nobody"))

@@ -58,7 +58,7 @@ struct SystemInvariants: Sendable {
         let file = system.file
         for grant in grants {
             let sold = ledger[grant.transaction_id]
-            let unsold = unsold[grant.transaction_id]
+            let unsold = self.unsold[grant.transaction_id]
             guard let productID = sold?.productId ?? unsold?.productID else {
                 Issue.record("a grant that the App Store never sold: \(grant)")
                 continue

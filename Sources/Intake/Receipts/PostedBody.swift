@@ -42,7 +42,7 @@ enum PostedBody {
         do throws(JSONError) {
             return try read(body)
         } catch {
-            guard error.kind == .syntax, let mended = mended(body), let value = try? read(mended) else {
+            guard error.kind == .syntax, let mended = Self.mended(body), let value = try? read(mended) else {
                 throw Problem(error)
             }
             return value

@@ -115,7 +115,8 @@ extension Statements {
                 row.row.transactionID.map { Transaction.shownID($0, in: row.row.transaction?.environment) }
             },
             .text("state") { purchase in
-                (purchase.outcome.state == .granted ? .alreadyGranted : purchase.outcome.state).rawValue
+                (purchase.outcome.state == .granted ? PurchaseOutcome.State.alreadyGranted : purchase.outcome.state)
+                    .rawValue
             },
             .text("reason") { $0.outcome.reason }, .text("granted_as") { $0.outcome.grantedAs },
         ],
