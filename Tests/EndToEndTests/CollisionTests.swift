@@ -10,7 +10,8 @@ extension EndToEnd {
         /// can be given to nobody.
         /// Method: a purchase of Production, then Apple's signed data of the sandbox with the same id, by another user.
         /// `support give` in the wrong ways: before a post, in another app, for a dry run, for an app's purchase in the
-        /// same environment, and a second time. Then both proofs are posted again, by their users and by a thief.
+        /// same environment, and a second time. Then both proofs are posted again, by their users and by a thief, and
+        /// the second purchase is refunded.
         @Test func aPersonGivesWhatCollides() async throws {
             try await System.run { system in
                 try system.configureGame { $0.sandboxPurchases = "grant" }
@@ -78,10 +79,41 @@ extension EndToEnd {
                 let first = try await system.submit(sale, user: "u1", wait: 20)
                 #expect(first.state == "granted" && first.transactions.count == 1)
                 #expect(try await system.client.receipt(stuck.id).state == "held")
+
+                try await system.notify(refund(of: try #require(sandbox.signedTransaction), in: system))
+                try await system.wait("the refund to be told") {
+                    try await system.client.events().contains {
+                        $0["type"] as? String == "purchase.revoked" && $0["transactionId"] as? String == "Sandbox/\(id)"
+                    }
+                }
+                #expect(try await system.texts("select transaction_id from revocations") == ["Sandbox/\(id)"])
                 #expect(
                     try await system.texts("select transaction_id || ' ' || user_id from grants order by 1")
                         == ["\(id) u1", "Sandbox/\(id) u2"])
             }
+        }
+
+        /// A refund of what this data sold in the sandbox.
+        private func refund(of jws: String, in system: System) throws -> AppleNotice {
+            let part = jws.split(separator: ".")[1].replacing("-", with: "+").replacing("_", with: "/")
+            let padded = String(part) + String(repeating: "=", count: (4 - part.count % 4) % 4)
+            let bytes = try #require(Data(base64Encoded: padded))
+            var payload = try #require(try JSONSerialization.jsonObject(with: bytes) as? [String: Any])
+            let now = Int64(Date.now.timeIntervalSince1970 * 1000)
+            payload["revocationDate"] = now
+            payload["revocationReason"] = 0
+            payload["signedDate"] = now
+            let store = system.appStore.store
+            let refunded = try store.sign(Array(JSONSerialization.data(withJSONObject: payload)))
+            let id = UUID().uuidString.lowercased()
+            let notification: [String: Any] = [
+                "notificationType": "REFUND", "notificationUUID": id, "version": "2.0", "signedDate": now,
+                "data": [
+                    "bundleId": "com.example.game", "environment": "Sandbox", "signedTransactionInfo": refunded,
+                ],
+            ]
+            return AppleNotice(
+                id: id, signedPayload: try store.sign(Array(JSONSerialization.data(withJSONObject: notification))))
         }
     }
 }
