@@ -1,5 +1,6 @@
 import AppStoreSimulator
 import AsyncHTTPClient
+import Encoding
 import Foundation
 import NIOHTTP1
 
@@ -109,30 +110,38 @@ extension Drill {
             { try stage.notificationBody(about: "com.example.stranger") }
         },
         notificationFlood(
-            "29k", "a stranger sends version 1 notifications of nearly 1 MiB with a wrong password",
-            to: "/v1/apple/notifications/v1", answered: [401]
+            "29k", "a stranger sends version 1 notifications of nearly 8 MiB with a wrong password",
+            to: "/v1/apple/notifications/v1", hands: 16, answered: [401]
         ) { _ in
-            let receipt = String(repeating: "A", count: 1_000_000)
+            let receipt = String(repeating: "A", count: 8_000_000)
             let body =
                 #"{"notification_type":"DID_RENEW","password":"wrong","bid":"\#(PurchaseGenerator.bundle)","#
                 + #""environment":"PROD","latest_receipt":"\#(receipt)"}"#
-            return { Array(body.utf8) }
+            let bytes = Array(body.utf8)
+            return { bytes }
+        },
+        notificationFlood(
+            "29l", "Apple's genuine notifications of 240 kB about the app, as fast as can be", requests: 300,
+            answered: [200]
+        ) { stage in
+            { try stage.notificationBody(about: PurchaseGenerator.bundle, filler: 180_000) }
         },
     ]
 
     /// - Parameters:
     ///   - requests: the least number of requests.
+    ///   - hands: the number of the flooder's tasks.
     ///   - statuses: beside 503 (ingest has no room for it) and 408 the only answers.
     ///   - bodies: prepares the flood, and returns what makes the next body.
     private static func notificationFlood(
-        _ id: String, _ name: String, to path: String = "/v1/apple/notifications", requests: Int = 1,
+        _ id: String, _ name: String, to path: String = "/v1/apple/notifications", requests: Int = 1, hands: Int = 64,
         answered statuses: Set<Int>,
         _ bodies: @escaping @Sendable (DrillContext) async throws -> @Sendable () throws -> [UInt8]
     ) -> Drill {
         Drill(
             id, name, expected: "others wait at most three times as long; no notification is answered wrongly"
         ) { stage in
-            let seen = try await stage.flood(hands: 64, requests: requests) { flooder, stage in
+            let seen = try await stage.flood(hands: hands, requests: requests) { flooder, stage in
                 let next = try await bodies(stage)
                 return { await flooder.send(.POST, path, try next()) }
             }
@@ -218,8 +227,15 @@ extension DrillContext {
     }
 
     /// The body of a genuine notification about an app.
-    fileprivate func notificationBody(about bundleID: String) throws -> [UInt8] {
-        let (_, payload) = try world.store.hold(NotificationRequest(app: bundleID, notificationType: "TEST"))
+    ///
+    /// - Parameter filler: so many bytes more in the payload that Apple signs; base64 makes a third more of them.
+    fileprivate func notificationBody(about bundleID: String, filler: Int = 0) throws -> [UInt8] {
+        var (_, payload) = try world.store.hold(NotificationRequest(app: bundleID, notificationType: "TEST"))
+        let parts = payload.split(separator: ".")
+        if filler > 0, parts.count == 3, let json = Base64.decodeURL(Array(parts[1].utf8)[...]) {
+            let member = ",\"filler\":\"\(String(repeating: "A", count: filler))\"}"
+            payload = try world.store.sign(Array(json.dropLast()) + Array(member.utf8))
+        }
         return Array("{\"signedPayload\":\"\(payload)\"}".utf8)
     }
 

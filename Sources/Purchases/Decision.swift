@@ -153,6 +153,7 @@ extension AppPolicy {
         var transaction = transaction
         // An earlier identity may not hold any more.
         transaction.identity = identity(of: transaction, by: evidence)
+        transaction.isGivenApart = evidence.supportDecision?.isOfIDInUse ?? false
         transaction.hasSuccessor = evidence.hasSuccessor
         if evidence.standsAgain { transaction = transaction.standing }
         return judge(transaction, claim, evidence)

@@ -88,12 +88,19 @@ package struct Evidence: Sendable, Equatable {
         package var token: UUID?
         /// Whether another transaction, bought at another second, was granted under the key of this purchase's ids.
         package var isOfKeyInUse: Bool
+        /// Whether the decision names the purchase by its environment too, because a purchase of another environment is
+        /// granted under its id.
+        package var isOfIDInUse: Bool
 
-        package init(userID: String, item: String? = nil, token: UUID? = nil, isOfKeyInUse: Bool = false) {
+        package init(
+            userID: String, item: String? = nil, token: UUID? = nil, isOfKeyInUse: Bool = false,
+            isOfIDInUse: Bool = false
+        ) {
             self.userID = userID
             self.item = item
             self.token = token
             self.isOfKeyInUse = isOfKeyInUse
+            self.isOfIDInUse = isOfIDInUse
         }
     }
 

@@ -73,6 +73,9 @@ package struct Transaction: Sendable, Equatable {
     package var identity = Identity.ofItsIDs
     /// Whether another product of its chain was bought within a minute of its end.
     package var hasSuccessor = false
+    /// Whether a purchase of another environment is granted under its id, and a person gives this one too. The ledger
+    /// then stores it under ``idBehindEnvironment``.
+    package var isGivenApart = false
     /// What else Apple said, as one JSON object: price, currency, storefront, offer, reason.
     package var facts: String
 
@@ -119,10 +122,20 @@ package struct Transaction: Sendable, Equatable {
 
     /// The id as Apple, or a test of StoreKit's, wrote it.
     package static func shownID(_ id: String, in environment: String?) -> String {
-        guard let environment, unsignedEnvironments.contains(environment), id.hasPrefix(environment + "/") else {
-            return id
-        }
+        guard let environment, id.hasPrefix(environment + "/") else { return id }
         return String(id.dropFirst(environment.count + 1))
+    }
+
+    /// The id of a purchase that a person gives although a purchase of another environment is granted under its own id:
+    /// `Sandbox/2000000123456789`. Apple's ids have no slash.
+    package var idBehindEnvironment: String { "\(environment)/\(id)" }
+
+    /// The same purchase as the ledger stores it.
+    var asStored: Transaction {
+        guard isGivenApart else { return self }
+        var transaction = self
+        transaction.id = idBehindEnvironment
+        return transaction
     }
 
     /// Whether a post that names a transaction means this one.
@@ -141,7 +154,7 @@ package struct Transaction: Sendable, Equatable {
     /// One period of an auto-renewable subscription.
     package var isPeriod: Bool { (kind == .autoRenewable || expiresAt != nil) && kind != .nonRenewing }
 
-    package var isFirstOfChain: Bool { originalID == id }
+    package var isFirstOfChain: Bool { originalID == id || isGivenApart && id == "\(environment)/\(originalID)" }
 
     /// Whether its chain may have an owner: the chain of a subscription, or one that another purchase began.
     package var isOfChain: Bool { isPeriod || !isFirstOfChain || previousOriginalID != nil }

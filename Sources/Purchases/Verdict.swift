@@ -5,7 +5,7 @@ package import Foundation
 /// One statement writes the verdict, if the row still has the attempt from which the worker started.
 package struct Verdict: Sendable {
     package struct Entry: Sendable, Equatable {
-        package let transaction: Transaction
+        package var transaction: Transaction
         /// What kind of product it is, as Apple says it, else the catalogue; nil if neither does.
         package let kind: Transaction.Kind?
         /// Two consumables that were bought at different times are two purchases, even if they share a key.

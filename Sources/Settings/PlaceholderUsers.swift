@@ -6,7 +6,13 @@ package struct PlaceholderUsers: Sendable, Equatable {
         "undefined", "null", "(null)", "<null>", "nil", "(nil)", "<nil>", "Optional(nil)", "none", "(none)", "NaN", "0",
         "-1", "[object Object]", "[object Undefined]", "[object Null]", "[object Promise]",
         "00000000-0000-0000-0000-000000000000", "ffffffff-ffff-ffff-ffff-ffffffffffff",
+        // Templates that nobody filled in.
+        "%@", "%s", "%d", "%ld", "%lld", "{}", "[]", "{0}", "{userId}", "{user_id}", "{{userId}}", "{{user_id}}",
+        "${userId}", "${user_id}", "#{user_id}", "<userId>", "<user_id>", "%userId%",
     ])
+    /// How Swift prints an optional, folded: `Optional("u1")`. The app has a user, and did not say which in its own
+    /// words.
+    private static let printedOptional = Array("optional(".utf8)
 
     /// As ``folded(_:)`` gives them.
     private let names: Set<[UInt8]>
@@ -21,7 +27,11 @@ package struct PlaceholderUsers: Sendable, Equatable {
         guard let userID else { return false }
         let folded = Self.folded(userID)
         return folded.isEmpty || names.contains(folded)
+            || folded.starts(with: Self.printedOptional) && folded.last == UInt8(ascii: ")") && printsOptionals
     }
+
+    /// Whether the list has the printed nil of Swift: then every printed optional names nobody.
+    private var printsOptionals: Bool { names.contains(Self.printedOptional + Array("nil)".utf8)) }
 
     private static func folded(_ text: String) -> [UInt8] {
         var scalars = trimmed(text.unicodeScalars[...])

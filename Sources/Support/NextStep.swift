@@ -139,7 +139,9 @@ extension Reason {
             "another user has it, and the app's transfer is hold: makegood support own says whose it is"
         case .credentialsMissing: "give the app its serverApi or verifyReceipt credentials"
         case .appUnknown: "add the app to the configuration"
-        case .idCollision: "a grant of another app or environment has this id: a person has to look"
+        case .idCollision:
+            "a grant of another app or environment has this id: a person looks, and gives it with makegood support give if the "
+                + "environment is another one"
         case .shadow:
             "the app is in shadow (mode): it would be given; to end that, stop the former system, import what it gave "
                 + "(makegood import), set the mode to live, and then run makegood queue redrive --state held --reason shadow"

@@ -13,7 +13,7 @@ extension SupportDecisionAnswer {
         case .granted:
             "it is granted already (makegood explain \(id)); whose a subscription or non-consumable is from now on says "
                 + "makegood support own"
-        case .collision: "a grant of another app has this id: it can be given to nobody"
+        case .collision: "a grant of another app in the same environment has this id: it can be given to nobody"
         case .imported: "the former system gave it (makegood explain \(id))"
         case .refunded: "Apple has given the money back: there is nothing to give"
         case .shared:

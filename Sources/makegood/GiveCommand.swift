@@ -10,7 +10,8 @@ extension SupportCommand {
         static let configuration = CommandConfiguration(
             abstract: "Give one held purchase to a user, because a person found out whose it is.",
             discussion: """
-                For what is held for one of: \(Reason.givenByPerson.map(\.rawValue).joined(separator: ", ")). It is \
+                For what is held for one of: \(Reason.givenByPerson.map(\.rawValue).joined(separator: ", ")); and for \
+                \(Reason.idCollision.rawValue), if the other purchase is of another environment. It is \
                 written down and judged at once; a worker gives it as it gives everything: once, with the goods of an \
                 order of the user or of the day it was bought, and it waits on for what else it lacks. Said again, the \
                 latest word counts until it is granted. Refused, with exit code 1, where it is granted, imported, \

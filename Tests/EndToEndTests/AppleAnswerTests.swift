@@ -8,7 +8,8 @@ extension EndToEnd {
     @Suite struct AppleAnswers {
         /// Goal: an answer in another shape loses no purchase and gives no other one (F1, F14, F15, F16).
         /// Method: the App Store answers verifyReceipt with a written text for each receipt: flat, as for iOS 6; flat
-        /// with status 21006; lists as one object and as text; numbers for texts; a byte order mark before the answer.
+        /// with status 21006; lists as one object, by number and as text; numbers for texts; a byte order mark before the
+        /// answer.
         /// Each purchase is granted to its poster, once. A receipt of another app, flat, is rejected. The metric names
         /// the fields with another type, and no other text.
         @Test func anAnswerInAnotherShapeIsReadAsWhatItMeans() async throws {
@@ -26,6 +27,20 @@ extension EndToEnd {
                     ),
                     ("object", { answer(inApp: "{\(fields(of: $0))}") }),
                     ("text", { answer(inApp: quoted("[{\(fields(of: $0))}]")) }),
+                    ("object by number", { answer(inApp: #"{"0":{\#(fields(of: $0))}}"#) }),
+                    ("object as text", { answer(inApp: quoted("{\(fields(of: $0))}")) }),
+                    (
+                        "a date as a number",
+                        { answer(inApp: "[{\(fields(of: $0, date: String($0.purchase.purchaseDate)))}]") }
+                    ),
+                    (
+                        "a date in words alone",
+                        { sale in
+                            let entry = fields(of: sale, date: words(sale.purchase.purchaseDate))
+                            return answer(inApp: "[{\(entry.replacing("purchase_date_ms", with: "purchase_date"))}]")
+                        }
+                    ),
+                    ("a whole number with a fraction", { answer(inApp: "[{\(fields(of: $0, quantity: "1.0"))}]") }),
                     ("numbers", { answer(inApp: "[{\(fields(of: $0, quantity: "1"))}]", status: #""0""#) }),
                     ("unknown field", { answer(inApp: "[{\(fields(of: $0, quantity: "{}"))}]") }),
                     ("mark", { "\u{FEFF}" + answer(inApp: "[{\(fields(of: $0))}]") }),
@@ -51,7 +66,7 @@ extension EndToEnd {
                 }
                 let names = counted.compactMap { $0.firstMatch(of: /field="([^"]*)"/).map { String($0.1) } }
                 #expect(Set(names).isSuperset(of: ["in_app", "status", "quantity"]))
-                #expect(Set(names).isSubset(of: ["in_app", "status", "quantity"]))
+                #expect(Set(names).isSubset(of: ["in_app", "status", "quantity", "purchase_date_ms"]))
             }
         }
 
@@ -136,6 +151,12 @@ extension EndToEnd {
         private func answer(inApp: String, status: String = "0") -> String {
             #"{"status":\#(status),"environment":"Production","receipt":{"bundle_id":"com.example.game","#
                 + #""in_app":\#(inApp)}}"#
+        }
+
+        /// A date as verifyReceipt writes it beside its milliseconds.
+        private func words(_ milliseconds: Int64) -> String {
+            let text = Date(timeIntervalSince1970: Double(milliseconds) / 1000).formatted(.iso8601)
+            return "\"\(text.replacing("T", with: " ").replacing("Z", with: " Etc/GMT"))\""
         }
 
         private func quoted(_ text: String) -> String {

@@ -64,8 +64,13 @@ struct Client: Sendable {
         return try await postBody(JSONEncoder().encode(post), wait: seconds)
     }
 
-    func postBody(_ body: Data, to path: String = "/v1/receipts", wait seconds: Int? = nil) async throws -> Answer {
-        try await call(.POST, path + (seconds.map { "?wait=\($0)" } ?? ""), .bytes(ByteBuffer(bytes: body)))
+    func postBody(
+        _ body: Data, to path: String = "/v1/receipts", wait seconds: Int? = nil, headers: [String: String] = [:],
+        timeout: TimeAmount = .seconds(60)
+    ) async throws -> Answer {
+        try await call(
+            .POST, path + (seconds.map { "?wait=\($0)" } ?? ""), .bytes(ByteBuffer(bytes: body)), timeout: timeout,
+            headers: headers)
     }
 
     /// Each post's own answer, in their order.
@@ -179,7 +184,8 @@ struct Client: Sendable {
     }
 
     private func call(
-        _ method: HTTPMethod, _ path: String, _ body: HTTPClientRequest.Body? = nil, timeout: TimeAmount = .seconds(60)
+        _ method: HTTPMethod, _ path: String, _ body: HTTPClientRequest.Body? = nil, timeout: TimeAmount = .seconds(60),
+        headers: [String: String] = [:]
     ) async throws -> Answer {
         var request = HTTPClientRequest(url: url + path)
         request.method = method
@@ -190,6 +196,7 @@ struct Client: Sendable {
             request.headers.add(name: "Content-Type", value: "application/json")
             request.body = body
         }
+        for (name, value) in headers { request.headers.replaceOrAdd(name: name, value: value) }
         let response = try await Self.http.execute(request, timeout: timeout)
         let bytes = try await response.body.collect(upTo: 64 << 20)
         if response.status.code >= 400 {

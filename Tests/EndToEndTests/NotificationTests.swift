@@ -175,8 +175,10 @@ extension EndToEnd {
                     $0.appAccountToken = order
                 }
                 system.owe(sale, to: "u2")
-                let bought = try system.appStore.store.receipt(
-                    ReceiptRequest(app: "game", transactionIds: [sale.purchase.transactionId]))
+                // The receipt of years of renewals: one limit for a body, whoever sends it.
+                var years = ReceiptRequest(app: "game", transactionIds: [sale.purchase.transactionId])
+                years.paddingBytes = 1 << 20
+                let bought = try system.appStore.store.receipt(years)
                 #expect(
                     try await system.postAsApple(
                         try system.appStore.noticeV1("INITIAL_BUY", of: sale, bought), "/v1/apple/notifications/v1")

@@ -433,6 +433,12 @@ extension System {
         state.withLock { state in state.invariants.owed[transactionID] = [user] }
     }
 
+    /// As `owe(_:to:)`, for what the simulator signed without a sale.
+    func owe(_ grantID: String, of productID: String, in environment: String, to user: String) {
+        owe(grantID, to: user)
+        state.withLock { $0.invariants.unsold[grantID] = (productID, environment) }
+    }
+
     /// As `owe(_:to:)`, with the amount that was promised for one unit of its item instead of the configuration file's.
     func owe(_ sale: Sale, promised amount: Int, to user: String) {
         owe(sale, to: user)

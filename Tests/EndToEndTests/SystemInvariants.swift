@@ -13,6 +13,8 @@ struct SystemInvariants: Sendable {
     /// How much of its item one unit gives, by transaction id, where that differs from the configuration file; 0: no
     /// goods.
     var promised: [String: Int] = [:]
+    /// Product and environment of what the simulator signed without a sale, by the id of the grant. Its quantity is 1.
+    var unsold: [String: (productID: String, environment: String)] = [:]
 
     private struct Grant: Decodable {
         let transaction_id: String
@@ -55,21 +57,24 @@ struct SystemInvariants: Sendable {
         let ledger = Dictionary(uniqueKeysWithValues: system.appStore.store.ledger.map { ($0.transactionId, $0) })
         let file = system.file
         for grant in grants {
-            guard let sold = ledger[grant.transaction_id] else {
+            let sold = ledger[grant.transaction_id]
+            let unsold = self.unsold[grant.transaction_id]
+            guard let productID = sold?.productId ?? unsold?.productID else {
                 Issue.record("a grant that the App Store never sold: \(grant)")
                 continue
             }
-            #expect(grant.product_id == sold.productId)
-            #expect(grant.environment == sold.environment.rawValue)
-            #expect(grant.quantity == sold.quantity)
+            #expect(grant.product_id == productID)
+            #expect(grant.environment == sold?.environment.rawValue ?? unsold?.environment)
+            let quantity = sold?.quantity ?? 1
+            #expect(grant.quantity == quantity)
             let app = file.apps.first { $0.id == grant.app_id }
             let bundleIDs: [String] = [app?.bundleId].compactMap(\.self) + (app?.bundleIdAliases ?? [])
-            #expect(bundleIDs.contains(sold.app))
+            if let sold { #expect(bundleIDs.contains(sold.app)) }
             let owners = owed[grant.transaction_id, default: []].map(system.stored)
             #expect(owners.contains(grant.user_id), "granted to \(grant.user_id)")
-            let goods = (promised[grant.transaction_id] == 0 ? [] : file.goods(of: sold.productId)).map {
+            let goods = (promised[grant.transaction_id] == 0 ? [] : file.goods(of: productID)).map {
                 Grant.Goods(
-                    item: $0.item, amount: (promised[grant.transaction_id] ?? $0.amount) * sold.quantity)
+                    item: $0.item, amount: (promised[grant.transaction_id] ?? $0.amount) * quantity)
             }
             #expect(grant.goods == goods)
         }

@@ -48,8 +48,6 @@ package struct NotificationRoutes: Sendable {
     /// Notifications about unknown apps that one process stores in a day, by UTC. Anybody with an app at Apple can have
     /// Apple send its notifications here.
     package static let unknownAppsPerDay = 1000
-    /// Bytes of a notification of version 1. Anybody can send one.
-    static let unsignedBytesMax = 1 << 20
     /// Verifications that wait; one more is answered 503.
     private static let waitersMax = 512
     private static let apple = Caller(name: "apple", userID: nil, scopes: [], apps: [])
@@ -93,7 +91,8 @@ package struct NotificationRoutes: Sendable {
             "/v1/apple/notifications/v1",
             [
                 .post: Endpoint(storesPurchases: true) { request, context in
-                    try await answer(request, context, version: 1, atMost: Self.unsignedBytesMax, unsigned)
+                    // It carries a whole receipt, so it may be as long as a post of one.
+                    try await answer(request, context, version: 1, unsigned)
                 }
             ])
     }
@@ -101,7 +100,7 @@ package struct NotificationRoutes: Sendable {
     // MARK: Answers
 
     private func answer(
-        _ request: Request, _ context: HTTPContext, version: Int, atMost bytesMax: Int,
+        _ request: Request, _ context: HTTPContext, version: Int, atMost bytesMax: Int = .max,
         _ read: ([UInt8]) async throws -> NewNotification
     ) async throws -> Response {
         do {

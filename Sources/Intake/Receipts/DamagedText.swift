@@ -1,4 +1,5 @@
 import Encoding
+import Foundation
 
 /// The text of a proof that was damaged on its way, and the repairs so far. Each repair takes linear time, and their
 /// number is bounded.
@@ -28,9 +29,10 @@ struct DamagedText {
     mutating func takeOffALayer() -> Bool {
         guard layersLeft > 0 else { return false }
         layersLeft -= 1
-        guard takesQuotes() || takesDataURL() || takesPrefix() || takesPercentEncoding() || takesBackslashes() else {
-            return false
-        }
+        guard
+            takesQuotes() || takesDataURL() || takesPrefix() || takesPercentEncoding() || takesReferences()
+                || takesBackslashes()
+        else { return false }
         dropInvisible()
         return true
     }
@@ -51,7 +53,13 @@ struct DamagedText {
 
     /// Quotes at one end or both, also with backslashes before them.
     private mutating func takesQuotes() -> Bool {
-        let text = visible
+        var text = visible
+        // As Python prints bytes: b'…'.
+        if let first = text.first, first | 0x20 == UInt8(ascii: "b"), let quote = text.dropFirst().first,
+            Self.isQuote(quote), text.count > 2, text.last == quote
+        {
+            text = text.dropFirst()
+        }
         var rest = bytes[text.startIndex...]
         let start = text.drop { $0 == Self.backslash }
         if let first = start.first, Self.isQuote(first) { rest = bytes[(start.startIndex + 1)...] }
@@ -114,6 +122,44 @@ struct DamagedText {
         percentLayersLeft -= 1
         replace(with: decoded, .percentEncoding)
         return true
+    }
+
+    /// Numeric and a few named references of HTML. Another `&` stays.
+    private mutating func takesReferences() -> Bool {
+        guard bytes.contains(UInt8(ascii: "&")) else { return false }
+        var decoded: [UInt8] = []
+        decoded.reserveCapacity(bytes.count)
+        var place = 0
+        while place < bytes.count {
+            if bytes[place] == UInt8(ascii: "&"),
+                let end = bytes[place...].prefix(Self.referenceBytesMax).firstIndex(of: UInt8(ascii: ";")),
+                let byte = Self.character(of: bytes[(place + 1)..<end])
+            {
+                decoded.append(byte)
+                place = end + 1
+            } else {
+                decoded.append(bytes[place])
+                place += 1
+            }
+        }
+        guard decoded.count < bytes.count else { return false }
+        replace(with: decoded, .characterReferences)
+        return true
+    }
+
+    private static let referenceBytesMax = 12
+    private static let references: [String: UInt8] = [
+        "plus": UInt8(ascii: "+"), "sol": UInt8(ascii: "/"), "equals": UInt8(ascii: "="), "quot": UInt8(ascii: "\""),
+        "apos": UInt8(ascii: "'"), "amp": UInt8(ascii: "&"), "newline": 0x0A, "nbsp": 0x20,
+    ]
+
+    /// The ASCII character of a reference without `&` and `;`.
+    private static func character(of reference: ArraySlice<UInt8>) -> UInt8? {
+        guard let name = String(validating: reference, as: UTF8.self)?.lowercased() else { return nil }
+        guard name.hasPrefix("#") else { return references[name] }
+        let digits = name.dropFirst()
+        let value = digits.hasPrefix("x") ? UInt32(digits.dropFirst(), radix: 16) : UInt32(digits)
+        return value.flatMap { (1..<0x80).contains($0) ? UInt8($0) : nil }
     }
 
     /// Escapes of JSON that stand in the text as characters. A text with another escape stays as it is.
@@ -200,6 +246,32 @@ struct DamagedText {
         // Escapes may have become the white space, and are named already.
         let isSpaced = dense.count < bytes.count && !repairs.contains(.backslashes)
         return (text, isSpaced ? repairs.adding([.whiteSpace]) : repairs)
+    }
+
+    /// A whole receipt in hexadecimal digits, as `NSData` describes itself (`<30820a12 …>`), in base64 with all repairs;
+    /// nil for other digits: short words are hexadecimal too.
+    var hexadecimal: (text: String, repairs: [FieldRepair.Kind])? {
+        var octets: [UInt8] = []
+        var high: UInt8?
+        let text = visible
+        let start = text.starts(with: Array("0x".utf8)) || text.starts(with: Array("0X".utf8)) ? 2 : 0
+        for byte in text.dropFirst(start) where !Self.isSpace(byte) && !Self.isAroundDigits(byte) {
+            guard byte < 0x80, let digit = Character(Unicode.Scalar(byte)).hexDigitValue else { return nil }
+            if let first = high {
+                octets.append(first << 4 | UInt8(digit))
+                high = nil
+            } else {
+                high = UInt8(digit)
+                if octets.isEmpty, ![3, 7].contains(digit) { return nil }
+            }
+        }
+        guard high == nil, ReceiptLook(octets) >= .complete else { return nil }
+        return (Data(octets).base64EncodedString(), repairs.adding([.hexadecimal]))
+    }
+
+    /// Also the padding that the digits were given as base64.
+    private static func isAroundDigits(_ byte: UInt8) -> Bool {
+        byte == UInt8(ascii: "<") || byte == UInt8(ascii: ">") || byte == UInt8(ascii: "=")
     }
 
     /// The text as canonical base64, with all repairs; nil where it is none, or may be several.

@@ -17,11 +17,15 @@ package struct FieldRepair: Sendable, Equatable {
         case percentEncoding = "percent_encoding"
         /// Escapes of JSON were sent as characters.
         case backslashes
+        /// References of HTML, such as `&#43;`, were sent as characters.
+        case characterReferences = "character_references"
         case spacesForPlus = "spaces_for_plus"
         case mixedAlphabet = "mixed_alphabet"
         case padding
         /// The proof was encoded in base64 once more.
         case nestedBase64 = "nested_base64"
+        /// The octets were written in hexadecimal digits.
+        case hexadecimal
         /// The proof was found in a purchase object of a client library.
         case wrapper
         /// The signed transaction was found in a notification of Apple's.

@@ -69,8 +69,20 @@ struct PostedProof {
         case .refused(let refusal): if !hasID { problem = problem ?? .refused(refusal, field: nil) }
         case .unreadable: break
         }
-        if let problem { throw problem }
+        if let problem {
+            guard !hasID, [.notJWS, .notBase64, .wrongType].contains(problem.code),
+                let ids = Self.fields.lazy.compactMap({ Self.ids(in: members, $0) }).first
+            else { throw problem }
+            (transactionID, originalTransactionID) = ids
+            return
+        }
         if let blank, !hasID { throw blank }
+    }
+
+    private static func ids(
+        in members: [JSONValue.Member], _ field: ProofReader.Field
+    ) -> (transactionID: String?, originalTransactionID: String?)? {
+        members.first { $0.key.isSameText(as: field.rawValue) }.flatMap { ProofReader.ids(in: $0.value) }
     }
 
     private mutating func take(_ found: FoundProof, as field: String) {

@@ -96,6 +96,9 @@ package enum ProofReader {
         if let (jws, repairs) = damaged.compactJWS {
             return signed(jws, layers, needsLook).adding(repairs)
         }
+        if let (canonical, repairs) = damaged.hexadecimal {
+            return encoded(canonical, layers, needsLook).adding(repairs)
+        }
         if let (canonical, repairs) = damaged.base64 {
             return encoded(canonical, layers, needsLook).adding(repairs)
         }
@@ -107,6 +110,12 @@ package enum ProofReader {
         let itself = Outcome.found(FoundProof(.receipt(canonical)))
         // Nearly every receipt begins like this, as octets with 0x30, and needs no further look.
         if !needsLook, beginsLikeSequence(canonical) { return itself }
+        // Hexadecimal digits are letters of base64 too.
+        if let first = canonical.utf8.first, first == UInt8(ascii: "3") || first == UInt8(ascii: "7"),
+            let (digits, repairs) = DamagedText(canonical).hexadecimal
+        {
+            return Outcome.found(FoundProof(.receipt(digits))).adding(repairs)
+        }
         guard let octets = Base64.decodeStandard(Array(canonical.utf8)[...]) else {
             return needsLook ? .unreadable : itself
         }

@@ -15,11 +15,8 @@ package struct SubmissionBatch: Sendable {
 
     /// - Throws: 400 and 422 for a body that is no list of entries, or has too many.
     init(body: [UInt8], caller: Caller, apps: Set<String>, placeholders: PlaceholderUsers) throws(Problem) {
-        let batch: JSONValue.Batch
-        do {
-            batch = try JSONValue.Batch(parsing: body, entriesOf: "receipts")
-        } catch {
-            throw Problem(error)
+        let batch = try PostedBody.mending(body) { (text) throws(JSONError) in
+            try JSONValue.Batch(parsing: text, entriesOf: "receipts")
         }
         guard case .object = batch.envelope else {
             throw .malformed(.notJSON, "the body must be a JSON object", field: nil)

@@ -13,12 +13,14 @@ extension ProofReader {
     ]
     private static let receiptNames = [
         "receiptdata", "transactionreceipt", "appstorereceipt", "appreceipt", "encodedreceipt", "latestreceipt",
-        "receipt", "localverificationdata", "fetchtoken", "payload",
+        "receipt", "localverificationdata", "fetchtoken", "payload", "unifiedreceipt", "applereceipt",
+        "receiptcipheredpayload", "validationinfo", "base64receipt", "receiptbase64", "receiptstring",
     ]
     /// The members whose objects may hold such a member.
     private static let containerNames = [
         "verificationdata", "transaction", "purchase", "nativepurchase", "purchasedetails", "data", "response",
-        "result", "json",
+        "result", "json", "nativedata", "nativetransaction", "sourcereceipt", "sourcepurchase", "purchases",
+        "transactions", "receipts", "receiptoffers", "lineitems",
     ]
     /// The members with other data that Apple signs.
     private static let otherKindNames = [
@@ -63,6 +65,8 @@ extension ProofReader {
                     case .string(let text) where needsLook: read(text, layers, needsLook: true)
                     case .string(let text): plain(text, layers)
                     case .object: search(value, layers, depth: depth + 1, needsLook)
+                    case .array(let elements) where elements.count == 1:
+                        search(elements[0], layers, depth: depth + 1, needsLook)
                     default: Outcome.unreadable
                     }
                 switch outcome {
@@ -88,6 +92,31 @@ extension ProofReader {
 }
 
 extension ProofReader {
+    /// Apple's ids in a purchase object that holds no proof, as an object, as text or in base64: StoreKit's
+    /// `jsonRepresentation`, the purchase of a library whose receipt is empty. Nil where there is none. The ids are a
+    /// question to Apple, as ids in the post's own fields are.
+    static func ids(in value: JSONValue) -> (transactionID: String?, originalTransactionID: String?)? {
+        let object: JSONValue? =
+            switch value {
+            case .array(let elements) where elements.count == 1: elements[0]
+            case .string(let text): DamagedText(text).json ?? jsonInBase64(text)
+            default: value
+            }
+        guard case .object(let members)? = object else { return nil }
+        let purchase = WrapperObject(members)
+        guard !purchase.isOfOtherStore else { return nil }
+        let transactionID = purchase.id(among: transactionNames).flatMap(\.longEnough)
+        let originalID = purchase.id(among: originalNames).flatMap(\.longEnough)
+        return transactionID == nil && originalID == nil ? nil : (transactionID, originalID)
+    }
+
+    private static func jsonInBase64(_ text: String) -> JSONValue? {
+        guard let canonical = ProofShape.canonicalBase64(text),
+            let octets = Base64.decodeStandard(Array(canonical.utf8)[...]), octets.first == UInt8(ascii: "{")
+        else { return nil }
+        return try? JSONValue(parsing: octets)
+    }
+
     /// The proof in a text that need not look like one. The proof must be clean, as a post of it alone would be: what
     /// has more layers than may be taken off is no proof.
     private static func plain(_ text: String, _ layers: Layers) -> Outcome {
@@ -98,6 +127,11 @@ extension ProofReader {
         else { return outcome.isProof ? .unreadable : outcome }
         return outcome
     }
+}
+
+extension String {
+    /// The text, if it is as long as Apple's ids are. Short numbers may be anything.
+    fileprivate var longEnough: String? { utf8.count >= 10 ? self : nil }
 }
 
 extension ProofReader.Outcome {

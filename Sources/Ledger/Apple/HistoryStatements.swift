@@ -56,16 +56,21 @@ extension Statements {
         ]
     }
 
-    /// SQL: stores Apple's facts, of each purchase the newest of the batch, in the order of their keys.
+    /// SQL: stores Apple's facts, of each purchase the newest of the batch, in the order of their keys. A purchase that a
+    /// person gave apart from one of another environment has its id behind its environment
+    /// (``Transaction/idBehindEnvironment``).
     ///
     /// - Parameter rows: a `from` clause with the columns of ``columnsOfFacts(_:)`` and `app`, and its `where`.
     static func storingFacts(from rows: String) -> String {
         """
         insert into transactions as t (\(factColumns))
-        select distinct on (transaction) transaction, app, environment, original, product, kind, quantity,
-          purchased_at, expires_at, revoked_at, token::uuid, ownership, customer, signed_at, facts
+        select distinct on (stored) case when (select true from support_decisions limit 1)
+              and (select true from support_decisions
+                where app_id = app and transaction_id = environment || '/' || transaction)
+            then environment || '/' || transaction else transaction end as stored, app, environment, original, product,
+          kind, quantity, purchased_at, expires_at, revoked_at, token::uuid, ownership, customer, signed_at, facts
         from \(rows)
-        order by transaction, signed_at desc nulls last, revoked_at desc nulls last
+        order by stored, signed_at desc nulls last, revoked_at desc nulls last
         \(onOlderFacts)
         """
     }

@@ -57,7 +57,7 @@ extension Statements {
         "matching.order_of_token",
         [
             .text("app") { $0.appID }, .text("token") { $0.transaction.appAccountToken?.text },
-            .text("id") { $0.transaction.id },
+            .id, .idBehindEnvironment,
         ],
         sql: { questions in
             """
@@ -67,7 +67,8 @@ extension Statements {
               select \(orderFields), app_id from orders \(binding(of: "orders")) where id = i.token::uuid offset 0) o
             where o.app_id = i.app and o.bound_by is null and (o.reserved_for is null or o.reserved_for = i.id)
               and case when (select true from support_decisions limit 1)
-                then (select true from support_decisions where app_id = i.app and transaction_id = i.id) end is not true
+                then (select true from support_decisions where app_id = i.app
+                  and transaction_id in (i.id, i.apart_id) limit 1) end is not true
             """
         },
         read: { row throws(PostgresError) in
@@ -83,7 +84,7 @@ extension Statements {
         "matching.has_evidence",
         [
             .text("app") { $0.appID }, .text("usr") { $0.userID }, .text("installation") { $0.installationID },
-            .text("id") { $0.transaction.id }, .text("product") { $0.transaction.productID },
+            .id, .idBehindEnvironment, .text("product") { $0.transaction.productID },
             .date("purchased_at") { $0.transaction.purchasedAt },
         ],
         sql: { questions in
@@ -93,7 +94,8 @@ extension Statements {
             where coalesce(
               (select true from (\(openOrders(of: "i.usr"))) own limit 1),
               (select true from (\(openOrdersNearby)) near limit 1),
-              (select true from support_decisions where app_id = i.app and transaction_id = i.id),
+              (select true from support_decisions where app_id = i.app
+                and transaction_id in (i.id, i.apart_id) limit 1),
               case when (select true from merges limit 1)
                 then (select true from merges where app_id = i.app and into_user_id = i.usr limit 1) end)
             """

@@ -117,6 +117,7 @@ extension Column<EvidenceQuestion> {
     static var poster: Self { .text("usr") { $0.userID } }
     static var installation: Self { .text("installation") { $0.installationID } }
     static var id: Self { .text("id") { $0.transaction.id } }
+    static var idBehindEnvironment: Self { .text("apart_id") { $0.transaction.idBehindEnvironment } }
     static var purchaseKey: Self { .text("purchase_key") { $0.transaction.keyOfItsIDs } }
     static var environment: Self { .text("environment") { $0.transaction.environment } }
     static var original: Self { .text("original") { $0.transaction.originalID } }

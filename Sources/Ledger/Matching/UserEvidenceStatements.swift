@@ -10,10 +10,11 @@ extension Statements {
     /// How many users of one Apple customer are read: two count as many, but each may have the order.
     private static let customerUsersMax = 16
 
-    /// A person's decision about each purchase, and whether another purchase was granted under the key of its ids.
+    /// A person's decision about each purchase, and whether another purchase was granted under the key of its ids. A
+    /// decision that names the environment too goes before one about the id alone.
     static let decisionsOfSupport = Statement<[EvidenceQuestion], EvidencePart>(
         "matching.support_decisions",
-        [.app, .id, .purchaseKey, .purchasedAt],
+        [.app, .id, .idBehindEnvironment, .purchaseKey, .purchasedAt],
         sql: { questions in
             """
             select i.n - 1, d.user_id, d.item, d.token, (
@@ -21,18 +22,20 @@ extension Statements {
                   where purchase_key = i.purchase_key and transaction_id <> i.id offset 0) had
                 cross join lateral (select purchased_at from transactions
                   where transaction_id = had.transaction_id offset 0) t
-              where date_trunc('second', t.purchased_at) <> date_trunc('second', i.purchased_at))
+              where date_trunc('second', t.purchased_at) <> date_trunc('second', i.purchased_at)), d.is_apart
             from \(questions.rows(as: "i", ordinality: "n"))
             cross join lateral (
-              select \(person("support_decisions.user_id", of: "i.app")) as user_id, item, token from support_decisions
-              where app_id = i.app and transaction_id = i.id
-                and not \(isForgotten("support_decisions.user_id", since: "decided_at")) offset 0) d
+              select \(person("support_decisions.user_id", of: "i.app")) as user_id, item, token,
+                transaction_id = i.apart_id as is_apart from support_decisions
+              where app_id = i.app and transaction_id in (i.id, i.apart_id)
+                and not \(isForgotten("support_decisions.user_id", since: "decided_at"))
+              order by is_apart desc limit 1) d
             """
         },
         read: { row throws(PostgresError) in
             let decision = Evidence.SupportDecision(
                 userID: try row.text(1), item: try row.optionalText(2), token: try row.optionalUUID(3),
-                isOfKeyInUse: try row.optionalBool(4) ?? false)
+                isOfKeyInUse: try row.optionalBool(4) ?? false, isOfIDInUse: try row.bool(5))
             return EvidencePart(of: try row.int(0)) { $0.found.supportDecision = decision }
         })
 

@@ -106,15 +106,17 @@ extension Statements {
               'holder', case when o.reason = 'owned_by_another_user' and \(isUntold("o")) is not true then \(holder) end))
               order by f.purchased_at, o.transaction_id), '[]'::jsonb) as list
           from outcomes o
-          -- A bare id shows nothing of a purchase that others have posted.
+          -- A bare id shows nothing of a purchase that others have posted, and neither does another purchase under its id.
           left join lateral (select original_transaction_id, product_id, quantity, environment, purchased_at, facts,
               expires_at, ownership,
               nullif(\(takenBack("transactions")), 'review') as taken_back
             from transactions where transaction_id = o.transaction_id and app_id = r.app_id
-            and o.reason is distinct from 'possession_missing' and \(isUntold("o")) is not true offset 0) f on true
+            and o.reason is distinct from 'possession_missing' and o.reason is distinct from 'id_collision' and \(isUntold("o")) is not true offset 0) f on true
           left join lateral (select transaction_id, goods, order_id, user_id, app_id from grants
             where transaction_id = coalesce(o.granted_as, o.transaction_id) offset 0) g on true
-          where o.receipt_id = r.id) t
+          -- What is given under the id behind its environment stands once.
+          where o.receipt_id = r.id and (o.state <> 'held'
+            and right(o.granted_as, length(o.transaction_id) + 1) = '/' || o.transaction_id) is not true) t
         """,
         bind: { [.uuids($0)] },
         read: { row throws(PostgresError) in

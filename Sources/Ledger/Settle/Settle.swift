@@ -259,6 +259,12 @@ struct SettleTransaction {
                 && !(purchase.isWrittenOnlyIfNew && purchase.outcome.state == .alreadyGranted)
         }
         queue(Statements.writeOutcomes, written)
+        queue(
+            Statements.endCollisions,
+            written.filter { purchase in
+                purchase.row.transaction?.isGivenApart == true
+                    && [.granted, .alreadyGranted, .rejected].contains(purchase.outcome.state)
+            })
         queue(Statements.closeOutcomes, ended.filter { $0.summary.closingReason != nil })
         queue(
             Statements.writeAttempts,

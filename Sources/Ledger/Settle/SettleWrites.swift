@@ -106,6 +106,29 @@ extension Statements {
             """
         })
 
+    /// Ends the outcomes under the ids of purchases that are given under their ids behind their environments.
+    static let endCollisions = Statement<[SettledPurchase], Void>(
+        "settle.end_collisions",
+        [
+            .uuid("receipt") { $0.row.verdict.receiptID }, .text("transaction") { $0.row.transactionID },
+            .text("shown") { row in
+                row.row.transactionID.map { Transaction.shownID($0, in: row.row.transaction?.environment) }
+            },
+            .text("state") { purchase in
+                (purchase.outcome.state == .granted ? PurchaseOutcome.State.alreadyGranted : purchase.outcome.state)
+                    .rawValue
+            },
+            .text("reason") { $0.outcome.reason }, .text("granted_as") { $0.outcome.grantedAs },
+        ],
+        sql: { rows in
+            """
+            update outcomes o set state = i.state, reason = i.reason, granted_as = coalesce(i.granted_as, i.transaction),
+              decided_at = now()
+            from \(rows.rows(as: "i"))
+            where o.receipt_id = i.receipt and o.transaction_id = i.shown and o.state = 'held'
+            """
+        })
+
     /// Ends what is open or held in receipts whose proof failed as a whole.
     static let closeOutcomes = Statement<[SettledReceipt], Void>(
         "settle.close_outcomes",

@@ -6,7 +6,7 @@ package struct SupportDecisionAnswer: Sendable, Equatable {
         /// The decision is stored, and a worker grants the purchase by it.
         case decided
         case granted
-        /// A purchase of another app or environment has this id and is granted.
+        /// A purchase of another app in the same environment has this id and is granted.
         case collision
         case imported
         case refunded

@@ -45,24 +45,35 @@ extension Statements {
         "repair.give",
         """
         with shown as (
-          select o.state, o.reason, r.id, r.kind, r.settled_at is null as is_open,
+          select o.state, o.reason, o.granted_as, r.id, r.kind, r.settled_at is null as is_open,
             r.kind = 'identifier' or \(isStored)
               or exists (select from kept_payloads k where k.receipt_id = r.id) as has_proof
           from outcomes o cross join lateral (
             select id, app_id, kind, received_at, settled_at from receipts where id = o.receipt_id and app_id = $1 offset 0) r
           where o.transaction_id = $2 and o.state <> 'granted'),
         held as (
-          select * from shown where state = 'held' and is_open and reason in (\(givenByPerson))),
+          select * from shown where state = 'held' and is_open
+            and (reason in (\(givenByPerson)) or reason = '\(Reason.idCollision.rawValue)' and granted_as is not null)),
+        -- The id under which it is given: behind its environment, if a purchase of another one is granted under its own.
+        named as (
+          select coalesce((
+            select granted_as from shown
+            where granted_as in ('Production/' || $2, 'Sandbox/' || $2)
+              or state = 'held' and is_open and reason in (\(givenByPerson))
+            order by is_open desc, state = 'held' desc, granted_as nulls last limit 1), $2) as id),
         receiver as (select \(person("$3", of: "$1")) as user_id),
         answer as (
           select case
-            when exists (select from grants where transaction_id = $2 and app_id = $1) then 'granted'
-            when exists (select from grants where transaction_id = $2) then 'collision'
-            when exists (select from imported_grants where transaction_id = $2 and app_id = $1) then 'imported'
+            when exists (select from grants where transaction_id = (select id from named) and app_id = $1)
+              then 'granted'
+            when exists (select from grants where transaction_id = (select id from named)) then 'collision'
+            when exists (select from imported_grants
+              where transaction_id = (select id from named) and app_id = $1) then 'imported'
             when exists (select from transactions
-              where transaction_id = $2 and app_id = $1
+              where transaction_id = (select id from named) and app_id = $1
                 and \(takenBack("transactions")) in ('refunded', 'withdrawn')) then 'refunded'
-            when exists (select from transactions where transaction_id = $2 and app_id = $1
+            when exists (select from transactions
+              where transaction_id = (select id from named) and app_id = $1
               and ownership in (\(sharedOwnerships))) then 'shared'
             when not exists (select from held) then coalesce((
               select case when is_open and state = 'held' then 'waits' when is_open then 'open' else 'ended' end
@@ -78,7 +89,7 @@ extension Statements {
         person(id) as (\(idsOfPerson("$3", of: "$1"))),
         decided as (
           insert into support_decisions (app_id, transaction_id, user_id, item, token)
-          select $1, $2, user_id, $4, case when $8 then coalesce(\(tokenOfPerson), $9) end from receiver
+          select $1, id, user_id, $4, case when $8 then coalesce(\(tokenOfPerson), $9) end from receiver, named
           where (select word from answer) = 'decided' and not $10
           on conflict (app_id, transaction_id) do update set user_id = excluded.user_id, item = excluded.item,
             token = excluded.token, decided_at = now()
@@ -89,9 +100,9 @@ extension Statements {
           on conflict do nothing),
         audited as (
           insert into audits (actor, action, details)
-          select $6, 'support.give', jsonb_strip_nulls(jsonb_build_object('app', $1, 'transaction', $2,
+          select $6, 'support.give', jsonb_strip_nulls(jsonb_build_object('app', $1, 'transaction', id,
             'receiver', user_id, 'item', $4::text, 'because', $5::text))
-          from decided),
+          from decided, named),
         due as (
           update receipts set due_at = now(), rescues = 0, attempt = attempt + 1
           where id in (                -- in their order: two persons may decide about purchases of the same receipts

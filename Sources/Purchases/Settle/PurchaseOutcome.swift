@@ -18,7 +18,8 @@ package struct PurchaseOutcome: Sendable, Equatable {
     package var reason: String?
     package var binding: BindingSource?
     package var reasons: [String]?
-    /// The id under which it is granted, where that is another one.
+    /// The id under which it is granted, or, of a collision with another environment, may be given by a person, where
+    /// that is another one.
     package var grantedAs: String?
     /// Until when the poster keeps a copy: another user has it by less than proof.
     package var keepsCopyUntil: Date?
@@ -127,6 +128,9 @@ extension VerdictRow {
             }
         if state == .alreadyGranted, let had, had.transactionID != transactionID {
             outcome.grantedAs = had.transactionID
+        }
+        if outcome.reason == Reason.idCollision.rawValue, let transaction, transaction.environment != had?.environment {
+            outcome.grantedAs = transaction.idBehindEnvironment
         }
         outcome.reasons = reasons(decision, state, behind: gate, had: had, isApart: isApart, transfer: transfer)
         let isDisputed = provesOwner && had != nil && !(had?.userID).isSameText(as: owner)

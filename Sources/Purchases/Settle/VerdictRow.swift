@@ -25,6 +25,8 @@ package struct VerdictRow: Sendable {
             switch verdict.decisions {
             case .transactions(let entries):
                 for entry in entries {
+                    var entry = entry
+                    entry.transaction = entry.transaction.asStored
                     var row = VerdictRow(verdict, entry.transaction.id, entry.decision, entry)
                     if entry.decision.gives, let order = entry.match?.order {
                         row.yields = !wantedOrders.insert(order.id).inserted

@@ -54,16 +54,22 @@ struct BodyForm {
 
     // MARK: Text
 
-    /// The body in UTF-8. UTF-16 is read too, with a byte order mark or without.
+    /// The body in UTF-8. UTF-16 is read too, with a byte order mark or without. Zero bytes at the end, which a client
+    /// in C sends with its text, are passed over, and so are byte order marks.
     ///
     /// - Throws: 415 for a body that does not begin as JSON, if its type is not JSON's, and for broken UTF-16.
     func text(_ body: [UInt8]) throws(Problem) -> [UInt8] {
-        let text = try Self.unitBytes(body).map { high throws(Problem) in try Self.utf8(body, high: high) } ?? body
+        var text = try Self.unitBytes(body).map { high throws(Problem) in try Self.utf8(body, high: high) } ?? body
+        while text.last == 0 { text.removeLast() }
+        var start = 0
+        while text[start...].starts(with: Self.markInUTF8) { start += Self.markInUTF8.count }
+        if start > 0 { text.removeFirst(start) }
         guard isJSON || text.isEmpty || Self.beginsAsJSON(text) else { throw .unsupportedMediaType }
         return text
     }
 
     private static let mark: UInt16 = 0xFEFF
+    private static let markInUTF8: [UInt8] = [0xEF, 0xBB, 0xBF]
 
     /// Where in a unit of UTF-16 the high byte stands, 0 or 1; nil: the body is no UTF-16. The second character of a JSON
     /// text is never U+0000, so a zero there is half of a unit.
@@ -87,7 +93,7 @@ struct BodyForm {
     }
 
     private static func beginsAsJSON(_ text: [UInt8]) -> Bool {
-        let text = text.starts(with: [0xEF, 0xBB, 0xBF]) ? text[3...] : text[...]
+        let text = text.starts(with: markInUTF8) ? text[3...] : text[...]
         let first = text.first { ![0x20, 0x09, 0x0A, 0x0D].contains($0) }
         return first.map { [UInt8(ascii: "{"), UInt8(ascii: "["), UInt8(ascii: "\"")].contains($0) } ?? true
     }

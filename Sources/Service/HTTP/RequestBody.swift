@@ -9,7 +9,8 @@ import Synchronization
 ///
 /// Memory: bodies count inflated and as they arrive, so a body that a client only announces takes none. Judging and
 /// storing a body makes copies of it; of large bodies only `judgedBytesMax` are judged and stored at one time, and the
-/// others wait as they came. A body is large if it has more than `smallBytesMax`.
+/// others wait as they came. A body is large if it has more than `smallBytesMax`; a notification, if it has more than
+/// version 2 may have. One large notification is judged and stored at a time.
 package final class BodyReader: Sendable {
     /// Bytes of all large bodies that are being read, judged or stored: 64 of 8 MiB. A body beyond that is answered
     /// 503.
@@ -20,6 +21,8 @@ package final class BodyReader: Sendable {
     /// room from others.
     package static let notificationBytesInFlightMax = 32 << 20
     private static let smallBytesMax = 64 << 10
+    /// A larger notification waits for its turn beside large bodies. Only version 1 has such ones.
+    package static let smallNotificationBytesMax = 256 << 10
     private static let judgedBytesMax = 16 << 20
     /// A body that waited longer for its turn is answered 503: the database does not keep up.
     private static let turnWaitMax: Duration = .seconds(20)
@@ -30,6 +33,8 @@ package final class BodyReader: Sendable {
     private let large = Room(bytesMax: largeBytesInFlightMax, name: "large")
     private let notifications = Room(bytesMax: notificationBytesInFlightMax, name: "notification")
     private let turns = AsyncSemaphore(judgedBytesMax)
+    /// Large posts wait behind one notification at most, however many a stranger sends.
+    private let largeNotifications = AsyncSemaphore(1)
     private let ofUsers = UserBytes()
     private let refused = Counter(label: "makegood_http_bodies_refused_total")
 
@@ -45,8 +50,8 @@ package final class BodyReader: Sendable {
     /// - Parameters:
     ///   - caller: the sender; a gateway's user may have few slow bodies at one time.
     ///   - bytes: the route's own limit, where it is lower than that of all bodies.
-    ///   - isNotification: whether the body counts among Apple's notifications. Such a body waits here for no turn:
-    ///     `use` bounds how many are judged at one time.
+    ///   - isNotification: whether the body counts among Apple's notifications. If it is not large, it waits here for
+    ///     no turn: `use` bounds how many are judged at one time.
     /// - Throws: `Problem` 413, 415, 408, 429, 400 (cut, or not to be inflated) or 503; `RequestBroken` where its HTTP
     ///   is broken.
     package func withBody<Result>(
@@ -69,9 +74,13 @@ package final class BodyReader: Sendable {
         }
         try await read(request, form, arrival, announced, upTo: bytesMax, into: &body)
         let text = try form.text(body.bytes)
-        guard text.count > Self.smallBytesMax, !isNotification else { return try await use(text) }
+        guard text.count > (isNotification ? Self.smallNotificationBytesMax : Self.smallBytesMax) else {
+            return try await use(text)
+        }
         let weight = min(text.count, Self.judgedBytesMax)
         let start = ContinuousClock.now
+        if isNotification { await largeNotifications.enter() }
+        defer { if isNotification { largeNotifications.leave() } }
         await turns.enter(weight)
         defer { turns.leave(weight) }
         guard ContinuousClock.now - start < Self.turnWaitMax else { throw tooMuch() }

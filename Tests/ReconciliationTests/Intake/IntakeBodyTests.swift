@@ -61,6 +61,11 @@ import Testing
             ("plain text", Self.plain, [("Content-Type", "text/plain; charset=utf-8")]),
             ("XML", Self.plain, [("Content-Type", "text/xml")]),
             ("bytes", [0x0D, 0x0A, 0x20] + Self.plain, [("Content-Type", "application/octet-stream")]),
+            ("zeros behind it", Self.plain + [0, 0], []),
+            (
+                "two byte order marks", [0xEF, 0xBB, 0xBF, 0xEF, 0xBB, 0xBF] + Self.plain,
+                [("Content-Type", "text/plain")]
+            ),
             ("another JSON", Self.plain, [("Content-Type", "application/vnd.game+json")]),
             ("a wrong charset", Self.plain, [("Content-Type", "application/json; charset=iso-8859-1")]),
             ("a form, compressed", Self.gzip, [("Content-Type", "application/x-www-form-urlencoded")]),

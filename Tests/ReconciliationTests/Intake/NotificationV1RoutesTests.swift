@@ -113,10 +113,10 @@ import Testing
                 #expect(!answer.text.contains(TestApple.secret))
                 #expect((answer.headers["retry-after"] != nil) == (status == 503), "\(name)")
             }
-            let huge = try await announce(NotificationRoutes.unsignedBytesMax + 1, to: intake)
+            let huge = try await announce(8 << 20 | 1, to: intake)
             #expect(huge.hasPrefix("HTTP/1.1 413") && huge.contains("body_too_large"), "\(huge)")
             let short = Self.body(receipt: "TE9ORw")
-            let long = short + String(repeating: " ", count: NotificationRoutes.unsignedBytesMax - short.utf8.count)
+            let long = short + String(repeating: " ", count: 2 << 20)
             let stored = try await send(long, to: intake)
             #expect(stored["outcome"] == .string("stored"), "\(stored.status) \(stored.text)")
             #expect(try await intake.count("select count(*) from notifications") == before + 1)

@@ -40,6 +40,8 @@ import Testing
             .replacing("=", with: "%3D")
     }
 
+    private static func hexadecimal(_ base64: String) -> String { (Data(base64Encoded: base64) ?? Data()).hexadecimal }
+
     private static func base64(_ text: String) -> String { Data(text.utf8).base64EncodedString() }
 
     private static func found(_ text: String, _ field: ProofReader.Field) -> FoundProof? {
@@ -77,6 +79,13 @@ import Testing
         (#"\u002b as characters"#, { $0.replacing("+", with: #"\u002b"#) }, [.backslashes]),
         ("percent-encoding", { percent($0) }, [.percentEncoding]),
         ("percent-encoding, twice", { percent(percent($0)) }, [.percentEncoding]),
+        (
+            "references of HTML", { $0.replacing("+", with: "&#43;").replacing("/", with: "&amp;#x2f;") },
+            [.characterReferences]
+        ),
+        ("hexadecimal digits", { hexadecimal($0) }, [.hexadecimal]),
+        ("the same as NSData describes itself", { "<\(lines(hexadecimal($0), " "))>" }, [.hexadecimal]),
+        ("Python's bytes", { "b'\($0)'" }, [.quotes]),
         ("double quotes", { "\"\($0)\"" }, [.quotes]),
         ("single quotes", { "'\($0)'" }, [.quotes]),
         ("escaped quotes", { "\\\"\($0)\\\"" }, [.quotes]),

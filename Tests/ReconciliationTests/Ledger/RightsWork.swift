@@ -23,6 +23,7 @@ private func settleNothing(in database: Database) async throws {
         transaction.queue(Statements.readStandings, [])
         transaction.queue(Statements.readClaimedChains, [])
         transaction.queue(Statements.writeOutcomes, [])
+        transaction.queue(Statements.endCollisions, [])
         transaction.queue(Statements.closeOutcomes, [])
         transaction.queue(Statements.writeAttempts, [])
         transaction.queue(Statements.writeEvents, [])

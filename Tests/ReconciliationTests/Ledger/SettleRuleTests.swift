@@ -88,6 +88,10 @@ import Testing
             let other = try await lab.post("u1", app: app)
             #expect(try await lab.settle(other, .purchase("t1", in: environment)) == .held)
             #expect(try await lab.outcomes(other) == ["t1": "held id_collision"])
+            // The id under which a person may give it.
+            #expect(
+                try await lab.texts("select coalesce(granted_as, '-') from outcomes where receipt_id = '\(other.id)'")
+                    == [environment == Transaction.production ? "-" : "Sandbox/t1"])
             #expect(try await lab.texts("select app_id || ' ' || environment from transactions") == ["game Production"])
             #expect(try await lab.grants == ["t1 u1"])
         }

@@ -14,6 +14,7 @@ import Testing
             "\u{a0}",
             "\u{feff}", "\u{200b}", "\u{3000}", " undefined ", "UNDEFINED", "[OBJECT OBJECT]", "\u{feff}null\r\n",
             "\"undefined\"", "' null '", "\"\"", "Optional(nil)", "<null>", "00000000-0000-0000-0000-000000000000",
+            "Optional(\"u1\")", " optional(47) ", "%@", "{userId}", "{{user_id}}", "${USERID}", "{}", "[]", "<user_id>",
         ])
     func nobody(_ text: String) { #expect(PlaceholderUsers.standard.contains(text)) }
 
@@ -23,7 +24,9 @@ import Testing
             "u1", "00", "01", "1", "-10", "10", "nilsson", "null1", "undefined2", "none of us", "nan-1", "(null",
             "nu\u{131}l", "\u{ff4e}\u{ff55}\u{ff4c}\u{ff4c}", "user undefined", "\"", "'",
             "00000000-0000-0000-0000-000000000001",
-            "user_dW5kZWZpbmVk", "erased_0",
+            "user_dW5kZWZpbmVk", "erased_0", "optional", "Optional(u1", "{3F2504E0-4F89-11D3-9A0C-0305E82C3301}",
+            "{47}",
+            "$user", "%40", "userId",
         ])
     func somebody(_ text: String) { #expect(!PlaceholderUsers.standard.contains(text)) }
 
