@@ -223,6 +223,17 @@ struct CustomerQuestion: Sendable {
             .init(net: net, claimed, dueIn: delay, problem: reason, forgetsPlace: forgetsPlace))
     }
 
+    /// Puts the customer off because the pages of a list lead in a circle, or are too many. The list begins anew after
+    /// a day, and a difference names the customer until a list is read to its end.
+    func giveUp() async {
+        let difference = Difference(
+            .listEndless, claimed.walk.customer, appID: claimed.walk.appID, environment: claimed.walk.environment,
+            net: net == .customer ? .customer : .refund)
+        // Where the database does not answer, the lease ends, and the list is given up once more.
+        guard (try? await sweeps.ledger.run(Statements.noteDifferences, [difference])) != nil else { return }
+        await fail(.appleAnswer, failures: Self.failuresMax, forgetsPlace: true)
+    }
+
     /// The row stays due; other rows of the app are no better off.
     private func wait(for time: Duration) async -> Duration {
         await putOff(.init(net: net, claimed, dueIn: time, problem: nil))

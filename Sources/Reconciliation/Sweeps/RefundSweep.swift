@@ -58,8 +58,9 @@ struct RefundSweep: Sendable {
                     await question.fail(.appleAnswer, failures: failures)
                     return nil
                 }
-                if page.next.map({ !seen.insert($0).inserted }) ?? false {
-                    await question.fail(.appleAnswer, failures: CustomerQuestion.failuresMax, forgetsPlace: true)
+                let isCircle = page.next.map { !seen.insert($0).inserted } ?? false
+                if isCircle || claimed.pages + number > CustomerSweep.pagesMax {
+                    await question.giveUp()
                     return nil
                 }
                 if found.passedOver > 0 { listed = nil }
