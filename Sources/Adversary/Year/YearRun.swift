@@ -94,8 +94,9 @@ package struct YearRun: Sendable {
         private var market: YearMarket
         private var isOut = false
         private var isLimited = false
-        /// The number of Apple's last call before the hours of 429, and of the last one in them.
-        private var callsLimited = (first: 0, last: 0)
+        /// How many calls came before the day of 429, and how many got that answer in it.
+        private var callsBefore = 0
+        private var limited = 0
         private var killed = 0
         private var reopened = 0
         private var restless: [String] = []
@@ -140,9 +141,9 @@ package struct YearRun: Sendable {
             try await settle(from: minute, served)
             var report = try await audit(served)
             report.head = head
-            report.limited = limitedCalls
-            if report.limited > YearRun.limitedMax {
-                report.troubles.append("Apple was asked \(report.limited) times while it answered 429")
+            report.limited = limited
+            if limited > YearRun.limitedMax {
+                report.troubles.append("Apple was asked \(limited) times while it answered 429")
             }
             report.troubles += restless.map { "not at rest: \($0)" } + surprises
             report.troubles += try await checks()
@@ -253,7 +254,7 @@ package struct YearRun: Sendable {
             guard isLimitedNow != isLimited else { return }
             isLimited = isLimitedNow
             guard !isLimited else {
-                callsLimited.first = world.store.calls().last?.number ?? 0
+                callsBefore = world.store.calls().last?.number ?? 0
                 for endpoint in [
                     FaultRequest.Endpoint.notificationHistory, .subscriptionStatuses, .history, .refundHistory,
                 ] {
@@ -264,7 +265,7 @@ package struct YearRun: Sendable {
                 }
                 return tell("day \(end / YearPlan.minutesPerDay): Apple answers 429 to the sweeps")
             }
-            callsLimited.last = world.store.calls().last?.number ?? 0
+            limited = world.store.calls(after: callsBefore).count { $0.status == 429 }
             world.store.clearFaults()
             try turnNetsOff()
             for worker in world.members(.worker) {
@@ -272,12 +273,6 @@ package struct YearRun: Sendable {
                 try await worker.start()
                 killed += 1
             }
-        }
-
-        /// The questions that Apple answered with 429.
-        private var limitedCalls: Int {
-            world.store.calls(after: callsLimited.first)
-                .count { $0.number <= callsLimited.last && $0.status == 429 }
         }
 
         private mutating func breakThings(from begin: Int, until end: Int) async throws {
