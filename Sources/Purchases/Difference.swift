@@ -14,7 +14,7 @@ package struct Difference: Sendable, Equatable {
         case grantUnlisted = "grant_unlisted"
         /// The quantity of the grant is not Apple's quantity.
         case goodsDiffer = "goods_differ"
-        /// A list of Apple's about a customer leads in a circle, or has too many pages.
+        /// A list of Apple's about a customer leads in a circle, has too many pages, or cannot be read on.
         case listEndless = "list_endless"
     }
 

@@ -202,8 +202,13 @@ struct CustomerQuestion: Sendable {
         switch error.fate {
         case .retry(let reason), .reject(let reason):
             let isRefused = error.calls.last?.code == APIErrorCode.invalidRequestRevision.rawValue
-            await fail(
-                reason, failures: failures, forgetsPlace: hasPlace && (isRefused || failures >= Self.failuresMax))
+            let isTriedOften = failures >= Self.failuresMax
+            // An answer that can never be read, such as a page that leads back to itself.
+            if hasPlace, isTriedOften, error.calls.last?.httpStatus == 200 {
+                await giveUp()
+            } else {
+                await fail(reason, failures: failures, forgetsPlace: hasPlace && (isRefused || isTriedOften))
+            }
             return nil
         case .postpone(_, let until):
             let named = until.map { Duration.seconds(max(1, $0.timeIntervalSinceNow)) }
@@ -223,8 +228,8 @@ struct CustomerQuestion: Sendable {
             .init(net: net, claimed, dueIn: delay, problem: reason, forgetsPlace: forgetsPlace))
     }
 
-    /// Puts the customer off because the pages of a list lead in a circle, or are too many. The list begins anew after
-    /// a day, and a difference names the customer until a list is read to its end.
+    /// Puts the customer off because the pages of a list lead in a circle, are too many, or cannot be read on. The list
+    /// begins anew after a day, and a difference names the customer until a list is read to its end.
     func giveUp() async {
         let difference = Difference(
             .listEndless, claimed.walk.customer, appID: claimed.walk.appID, environment: claimed.walk.environment,

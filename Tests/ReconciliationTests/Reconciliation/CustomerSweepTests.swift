@@ -205,18 +205,27 @@ import Testing
             let sweeps = try await lab.sweeps()
             let known = try await lab.buy()
             try await lab.enter(sweeps)
-            var page = FaultRequest(.status, on: .history)
-            page.status = 200
-            page.body =
-                #"{"signedTransactions": ["\#(try lab.store.sign(known))"], "revision": "same", "hasMore": true}"#
-            try lab.store.fault(page)
+            let signed = try lab.store.sign(known)
+            func answer(_ place: String, count: Int? = nil) throws {
+                var page = FaultRequest(.status, on: .history, count: count)
+                page.status = 200
+                page.body = #"{"signedTransactions": ["\#(signed)"], "revision": "\#(place)", "hasMore": true}"#
+                try lab.store.fault(page)
+            }
+            try answer("same")
             await CustomerSweep(sweeps).round()
             #expect(lab.historyCalls == 2)
             #expect(try await lab.walks() == ["1 0 1 apple_answer f"])
             #expect(try await lab.lab.number("select count(*) from transactions where signed_at is not null") == 1)
+            lab.store.clearFaults()
+            // A page that leads back to itself is asked for again; one that leads to an earlier page is not.
+            #expect(try await lab.endless() == [])
+            for place in ["a", "b", "a"] { try answer(place, count: 1) }
+            try await lab.makeDue()
+            await CustomerSweep(sweeps).round()
+            #expect(try await lab.walks() == ["3 0 1 apple_answer f"])
             #expect(try await lab.endless() == ["customer t"])
             lab.store.clearFaults()
-            // The simulator refuses the strange place, and then the list begins anew.
             for _ in 0..<2 {
                 try await lab.makeDue()
                 await CustomerSweep(sweeps).round()
@@ -267,8 +276,17 @@ import Testing
             #expect(try await position().map { $0.prefix(5) } == ["- 1 f"] && lab.refundCalls == 41)
             #expect(try await lab.endless() == ["refund t"])
             // A short one, from the first page: pages of the list before do not count.
-            try await read([7, 7])
-            #expect(try await position().map { $0.prefix(5) } == ["- 1 f"] && lab.refundCalls == 43)
+            try await read([7, 8, 7])
+            #expect(try await position().map { $0.prefix(5) } == ["- 1 f"] && lab.refundCalls == 44)
+            #expect(try await lab.endless() == ["refund t"])
+            // A page that leads back to itself, until the tries are over.
+            try await lab.lab.run("delete from differences")
+            try await read([9, 9])
+            #expect(try await position().map { $0.prefix(6) } == ["r9 1 f"] && lab.refundCalls == 46)
+            #expect(try await lab.endless() == [])
+            try await lab.lab.run("update history_walks set refunds_failures = \(CustomerQuestion.failuresMax)")
+            try await read([9])
+            #expect(try await position().map { $0.prefix(5) } == ["- 9 f"] && lab.refundCalls == 47)
             #expect(try await lab.endless() == ["refund t"])
             #expect(try await lab.lab.number("select count(*) from transactions where revoked_at is not null") == 1)
             lab.store.clearFaults()
