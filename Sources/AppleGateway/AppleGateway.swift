@@ -13,6 +13,8 @@ package struct AppleRefusal: Error, Sendable {
     /// Whether Apple could not be reached, or is known to be away. Apple then said nothing about the purchase, nor
     /// about us.
     package let isOutage: Bool
+    /// Whether the last call's answer did not come in time.
+    package internal(set) var isLate = false
     package var unreached = Unreached()
 
     package init(_ fate: Fate, calls: [ServiceCall] = [], isOutage: Bool = false) {
@@ -97,7 +99,10 @@ package final class AppleGateway: Sendable {
             case (.halt, _), (.hold, _), (.postpone, _): break
             case (.retry, _), (.reject, _): if let halt, error.error.provesCredentials { await halts.end(halt) }
             }
-            throw AppleRefusal(fate, calls: error.calls, isOutage: error.error.isOutage || error.error == .hostDown)
+            var refusal = AppleRefusal(
+                fate, calls: error.calls, isOutage: error.error.isOutage || error.error == .hostDown)
+            refusal.isLate = error.error == .timedOut
+            throw refusal
         }
     }
 

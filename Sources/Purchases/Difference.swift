@@ -14,10 +14,12 @@ package struct Difference: Sendable, Equatable {
         case grantUnlisted = "grant_unlisted"
         /// The quantity of the grant is not Apple's quantity.
         case goodsDiffer = "goods_differ"
+        /// A list of Apple's about a customer leads in a circle, has too many pages, or cannot be read on.
+        case listEndless = "list_endless"
     }
 
     package var category: Category
-    /// A transaction's id; of a state, the chain's.
+    /// A transaction's id; of a state, the chain's; of an endless list, the customer's.
     package var subject: String
     package var appID: String
     package var environment: String

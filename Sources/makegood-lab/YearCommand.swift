@@ -14,8 +14,9 @@ struct YearCommand: AsyncParsableCommand {
             program, all on one clock that steps ahead. The customers buy, subscribe, get refunds and lose them again, \
             fail to pay, change products, share, switch users and delete the app, some right after the first purchase. \
             Of the posts 30 % are lost, and of the notifications 18 % fail at Apple and 12 % are never tried; others \
-            come late, twice or in another order. Ingest is down for three days, and processes are killed. Some users \
-            are erased, and what was rejected is judged again.
+            come late, twice or in another order. Ingest is down for three days, for a day Apple answers the questions \
+            of the sweeps with 429, and processes are killed. Some users are erased, and what was rejected is judged \
+            again.
             At the end these must be as the App Store's books say, to the unit: each grant with its owner, the goods \
             that are left of it, and the one event that told it; the events that took goods back or gave them back; \
             the state of each subscription and the last event of it; the period and the end that each \

@@ -76,6 +76,7 @@ struct SealCheck: Sendable {
         case .edited: "\(row) was edited"
         case .deleted: "\(row) was deleted"
         case .inserted: "\(row) was inserted after the block was sealed"
+        case .unnumbered: "\(row) names no transaction, and no block has it"
         case .uncaused: "\(row) says that a user was erased, and no audit says so"
         case .resealed: "the block was changed: its hash is not the hash of its rows and of the block before"
         case .missing: "the block is gone"

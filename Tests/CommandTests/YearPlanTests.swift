@@ -96,6 +96,8 @@ import Testing
         #expect((0.27...0.44).contains(lost), "\(lost), seed \(Self.seed)")
         #expect((plan.repairsAt, plan.erasures) == (365 * YearPlan.minutesPerDay / 3 * 2, 40))
         #expect(plan.outage.count == 3 * YearPlan.minutesPerDay)
+        #expect(plan.limited.count == YearPlan.minutesPerDay && plan.limited.upperBound < plan.minutes)
+        #expect(!plan.limited.overlaps(plan.outage))
         #expect(Set(plan.kills.map(\.role)).count == YearPlan.KilledRole.allCases.count)
     }
 

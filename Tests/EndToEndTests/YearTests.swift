@@ -1,5 +1,6 @@
 import Adversary
 import Foundation
+import Purchases
 import TestRandom
 import Testing
 
@@ -25,6 +26,25 @@ extension EndToEnd {
             // A run in which little happened proves little.
             #expect(report.granted > 40 && report.subscriptions > 3 && report.users >= 25, "\(report.text)")
             #expect(report.events > 40 && report.failures > 2 && report.erased > 0, "\(report.text)")
+            #expect(report.limited > 0, "\(report.text)")
+        }
+
+        /// Goal: where one net is off, the others find what they can, and what nobody can tell is counted (B2).
+        /// Method: some days of a few customers, and the weeks in which every rota comes round; the seed chooses the
+        /// net. `makegood-lab year --each` takes each of them.
+        @Test(.timeLimit(.minutes(3)))
+        func theOtherNetsReachTheRest() async throws {
+            let seed = SeededRandom(announcing: "year without a net").seed % 1_000_000
+            let net = Net.allCases[Int(seed) % Net.allCases.count]
+            var setup = YearRun.Setup(
+                terms: .init(customers: 12, days: 12, seed: seed), script: System.localScript,
+                executable: System.binary, openFiles: 1024)
+            setup.without = [net]
+            setup.stepHours = 24
+            let report = try await YearRun(setup) { print($0) }.run()
+            #expect(report.isPassed, "\(report.text)")
+            #expect(report.head.contains("without \(net.rawValue)"), "\(report.text)")
+            #expect(report.compared > 8 && report.granted > 0, "\(report.text)")
         }
     }
 }

@@ -33,8 +33,7 @@ struct YearAudit {
     private var ends: [String: String] = [:]
     private var facts: Set<String> = []
     var states: [String: String] = [:]
-    /// Accounts of which the ledger knows a transaction; users by account and by chain that have a grant.
-    private var knownAccounts: Set<String> = []
+    /// The users that have a grant, by account; and the chains that have one.
     private var grantedUsers: [String: Set<String>] = [:]
     var grantedChains: Set<String> = []
     /// Originals whose state or end nobody told.
@@ -124,7 +123,6 @@ struct YearAudit {
             states[row[0]] = row[1]
         }
         for purchase in purchases {
-            if facts.contains(purchase.transactionId) { knownAccounts.insert(purchase.account) }
             guard let grant = grants[purchase.transactionId] else { continue }
             grantedUsers[purchase.account, default: []].insert(grant.userID)
             grantedChains.insert(purchase.originalTransactionId)
@@ -164,8 +162,13 @@ struct YearAudit {
         }
         let left = grant.amount - grant.takenBack
         guard left != last.left(of: grant.amount) else { return }
-        let isAsTold = told[purchase.transactionId].map { left == $0.left(of: grant.amount) } ?? (grant.takenBack == 0)
-        guard isAsTold, excuse(.end, purchase, last) else {
+        let newest = told[purchase.transactionId]
+        let isAsTold = newest.map { left == $0.left(of: grant.amount) } ?? (grant.takenBack == 0)
+        // A question to Apple may have told a later word than the newest post or notification that arrived.
+        let later = (announced[purchase.transactionId] ?? []).map(\.word)
+            .filter { $0.signedDate > newest?.signedDate ?? 0 }
+        guard isAsTold || later.contains(where: { left == $0.left(of: grant.amount) }), excuse(.end, purchase, last)
+        else {
             return differ(purchase, "\(left) of \(grant.amount) are left, and not \(last.left(of: grant.amount))")
         }
     }
@@ -236,7 +239,8 @@ struct YearAudit {
         // The nets that must have found the entry by now: their rota has come round since.
         let days = (now - max(purchase.purchaseDate, purchase.revocationDate ?? 0)) / 86_400_000
         var mustFind: Set<Net> = announcing.contains(where: \.isHeld) ? [.notificationHistory] : []
-        if knownAccounts.contains(purchase.account) {
+        // A customer of whom nothing was given is on no rota.
+        if grantedUsers[purchase.account] != nil {
             if days > 28 { mustFind.insert(.customer) }
             if days > 9, able.contains(.refund) { mustFind.insert(.refund) }
         }

@@ -128,6 +128,8 @@ package struct YearPlan: Sendable, Equatable {
     /// When no ingest runs; three days, or nothing in a run of less than ten days.
     package let outage: Range<Int>
     package let kills: [Kill]
+    /// When Apple answers the questions of the sweeps with 429; a day, or nothing in a run of less than ten days.
+    package let limited: Range<Int>
     /// When some users are erased, and when what was rejected is judged again; the first minute of the last third.
     package let repairsAt: Int
 
@@ -152,6 +154,8 @@ package struct YearPlan: Sendable, Equatable {
             return Kill(minute: Int.random(in: 0..<max(1, end), using: &random), role: roles[index % roles.count])
         }.sorted { $0.minute < $1.minute }
         repairsAt = end / 3 * 2
+        let limit = end / 4 * 3
+        limited = limit..<(terms.days < 10 ? limit : limit + Self.minutesPerDay)
     }
 
     /// How many users are erased: one of 25, and at least one.

@@ -40,6 +40,8 @@ package struct YearReport: Sendable {
     /// Notifications that failed at Apple and that the notification history had to tell.
     package var failures = 0
     package var subscriptions = 0
+    /// The questions that Apple refused with 429.
+    package var limited = 0
     package var users = 0
     package var seconds = 0.0
     /// The differences that a second comparison found after the run itself had falsified two grants; nil: it did not.
@@ -51,7 +53,7 @@ package struct YearReport: Sendable {
 
     mutating func note(_ untold: Untold, by nets: Set<Net>) { self.untold[untold, default: [:]][nets, default: 0] += 1 }
 
-    /// The most differences that the text lists.
+    /// The most differences that the text lists, and the most purchases without a known owner.
     private static let differencesMax = 40
 
     /// The report for a person.
@@ -61,7 +63,7 @@ package struct YearReport: Sendable {
             """
                 \(compared) transactions compared: \(granted) granted, \(unclaimed.count) without a known owner, \
             \(erased) of erased users left out; \(subscriptions) subscriptions, entitlements of \(users) users, \
-            \(events) events, \(failures) notifications that failed at Apple
+            \(events) events, \(failures) notifications that failed at Apple, \(limited) questions answered with 429
             """,
         ]
         for kind in Untold.allCases {
@@ -73,7 +75,12 @@ package struct YearReport: Sendable {
                         : "    nobody told \(count) × \(kind.rawValue), which these nets can tell: \(names)")
             }
         }
-        for purchase in unclaimed { lines.append("    without a known owner: \(purchase.text)") }
+        for purchase in unclaimed.prefix(Self.differencesMax) {
+            lines.append("    without a known owner: \(purchase.text)")
+        }
+        if unclaimed.count > Self.differencesMax {
+            lines.append("    and \(unclaimed.count - Self.differencesMax) more without a known owner")
+        }
         lines += troubles.map { "  ! \($0)" }
         for difference in differences.prefix(Self.differencesMax) { lines.append("  ! \(difference.text)") }
         if differences.count > Self.differencesMax {

@@ -42,6 +42,9 @@ package struct YearRun: Sendable {
     /// How many posts are on their way at the same time.
     private static let postsAtOnce = 16
     private static let tellEveryDays = 30
+    /// How many questions Apple may answer with 429. Each of two workers asks at four endpoints before it knows of a
+    /// stop, four calls at a time, and once more after it is killed.
+    private static let limitedMax = 128
 
     private let setup: Setup
     private let plan: YearPlan
@@ -90,6 +93,10 @@ package struct YearRun: Sendable {
         private let clock: SteppedClock
         private var market: YearMarket
         private var isOut = false
+        private var isLimited = false
+        /// How many calls came before the day of 429, and how many got that answer in it.
+        private var callsBefore = 0
+        private var limited = 0
         private var killed = 0
         private var reopened = 0
         private var restless: [String] = []
@@ -134,6 +141,10 @@ package struct YearRun: Sendable {
             try await settle(from: minute, served)
             var report = try await audit(served)
             report.head = head
+            report.limited = limited
+            if limited > YearRun.limitedMax {
+                report.troubles.append("Apple was asked \(limited) times while it answered 429")
+            }
             report.troubles += restless.map { "not at rest: \($0)" } + surprises
             report.troubles += try await checks()
             report.troubles += try await clockTroubles()
@@ -216,6 +227,11 @@ package struct YearRun: Sendable {
                 fault.percent = percent
                 try world.store.fault(fault)
             }
+            try turnNetsOff()
+        }
+
+        /// Has the store refuse the questions of the nets that are off.
+        private func turnNetsOff() throws {
             if setup.without.contains(.notificationHistory) {
                 var fault = FaultRequest(.error, on: .notificationHistory)
                 fault.errorCode = 4_040_007
@@ -231,6 +247,34 @@ package struct YearRun: Sendable {
 
         // MARK: What breaks
 
+        /// Lets Apple answer the questions of the sweeps with 429 and an hour's Retry-After, for a day on the clock.
+        /// Afterwards the workers begin anew: a process keeps the stop by a clock that does not step.
+        private mutating func limitCalls(until end: Int) async throws {
+            let isLimitedNow = plan.limited.contains(end - 1)
+            guard isLimitedNow != isLimited else { return }
+            isLimited = isLimitedNow
+            guard !isLimited else {
+                callsBefore = world.store.calls().last?.number ?? 0
+                for endpoint in [
+                    FaultRequest.Endpoint.notificationHistory, .subscriptionStatuses, .history, .refundHistory,
+                ] {
+                    var fault = FaultRequest(.error, on: endpoint)
+                    fault.errorCode = 4_290_000
+                    fault.retryAfterMilliseconds = 3_600_000
+                    try world.store.fault(fault)
+                }
+                return tell("day \(end / YearPlan.minutesPerDay): Apple answers 429 to the sweeps")
+            }
+            limited = world.store.calls(after: callsBefore).count { $0.status == 429 }
+            world.store.clearFaults()
+            try turnNetsOff()
+            for worker in world.members(.worker) {
+                await worker.kill()
+                try await worker.start()
+                killed += 1
+            }
+        }
+
         private mutating func breakThings(from begin: Int, until end: Int) async throws {
             let isOutNow = plan.outage.contains(end - 1)
             if isOutNow, !isOut {
@@ -240,6 +284,7 @@ package struct YearRun: Sendable {
                 for ingest in world.members(.ingest) { try await ingest.start() }
             }
             isOut = isOutNow
+            try await limitCalls(until: end)
             for kill in plan.kills where (begin..<end).contains(kill.minute) {
                 let role: Member.Role = kill.role == .ingest ? .ingest : kill.role == .worker ? .worker : .scheduler
                 guard !(role == .ingest && isOut), let member = world.members(role).first else { continue }
@@ -384,8 +429,11 @@ package struct YearRun: Sendable {
         }
 
         /// Waits until no sweep has a question that is due, and until sweeps have brought nothing for half a second.
-        /// A sweep that Apple refuses an answer is due again and again, so the wait just ends.
+        /// A sweep that Apple refuses an answer is due again and again: the wait leaves those that are off out, and just
+        /// ends.
         private func calm() async throws {
+            let off = setup.without.map { "'\($0.rawValue)'" }.sorted().joined(separator: ", ")
+            let asked = off.isEmpty ? "" : " where sweep not in (\(off))"
             var seen = -1
             var since = ContinuousClock.now
             _ = try await world.becomes(within: YearRun.calmMax) {
@@ -396,7 +444,7 @@ package struct YearRun: Sendable {
                     """)
                 if count != seen { (seen, since) = (count, .now) }
                 guard ContinuousClock.now - since > .milliseconds(500) else { return false }
-                return try await world.count("select coalesce(sum(due), 0)::int8 from v_sweeps") == 0
+                return try await world.count("select coalesce(sum(due), 0)::int8 from v_sweeps\(asked)") == 0
             }
         }
 

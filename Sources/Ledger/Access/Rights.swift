@@ -343,7 +343,8 @@ package struct Rights: Sendable {
                         "due_at", "wanted_by", "wanted_at", "active_until", "swept_asked_id", "swept_revision",
                         "swept_begun_at", "swept_at", "whole_at", "swept_pages", "swept_until", "sweeper",
                         "passed_over", "failures", "problem", "refunds_due_at", "refunds_revision", "refunds_at",
-                        "refunds_until", "refunds_reader", "refunds_passed_over", "refunds_failures"),
+                        "refunds_until", "refunds_reader", "refunds_passed_over", "refunds_failures", "refunds_pages",
+                        "entered_at"),
                 ]
             ]),
         // Only `report_apple_hosts` writes it.

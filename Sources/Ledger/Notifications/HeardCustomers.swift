@@ -171,6 +171,7 @@ extension Statements {
         sql: { rows in
             """
             update history_walks w set refunds_revision = case when i.next in ('page', 'rest') then i.revision end,
+              refunds_pages = 1 + case when w.refunds_revision is null then 0 else w.refunds_pages end,
               refunds_passed_over = i.passed_over
                 + case when w.refunds_revision is null then 0 else w.refunds_passed_over end,
               refunds_failures = 0,

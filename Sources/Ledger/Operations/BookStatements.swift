@@ -64,5 +64,6 @@ extension Statements {
     /// As the table's constraint lists them.
     private static let categories = [
         "purchase_missing", "end_missing", "end_undone", "state_differs", "grant_unlisted", "goods_differ",
+        "list_endless",
     ].map { "'\($0)'" }.joined(separator: ", ")
 }

@@ -9,6 +9,8 @@ package struct SealFinding: Sendable, Equatable {
         case deleted
         /// The row is in the span of the block, and was not there when the block was sealed.
         case inserted
+        /// The row names no transaction, so no block has it.
+        case unnumbered
         /// A correction without an audited erasure.
         case uncaused
         /// The block's own columns are not the ones that its hash covers, or do not follow the block before.
@@ -125,7 +127,7 @@ extension Statements {
         """,
         bind: { [.int($0)] }, read: { row throws(PostgresError) in try row.text(0) })
 
-    private static let readFinding: @Sendable (borrowing RowReader) throws(PostgresError) -> SealFinding = {
+    static let readFinding: @Sendable (borrowing RowReader) throws(PostgresError) -> SealFinding = {
         row throws(PostgresError) in
         SealFinding(
             block: try row.int(0), what: SealFinding.What(rawValue: try row.text(1)) ?? .resealed,

@@ -174,7 +174,8 @@ extension Statements {
           refunds_until = now() + make_interval(secs => $3)
         from chosen c where w.ctid = c.place
         returning w.app_id, w.environment, w.customer, w.refunds_reader, coalesce(w.swept_asked_id, w.asked_id),
-          w.refunds_revision, w.refunds_failures, 0, now()
+          w.refunds_revision, w.refunds_failures,
+          case when w.refunds_revision is null then 0 else w.refunds_pages end, now()
         """,
         bind: { claim in
             let places = claim.places.filter { $0.refundsEvery != nil }

@@ -40,7 +40,9 @@ extension Statements {
           on conflict (app_id, environment, customer) do update set
             active_until = greatest(w.active_until, excluded.active_until),
             refunds_due_at = coalesce(w.refunds_due_at,
-              case when w.due_at < 'infinity' then now() + random() * make_interval(secs => $1) end)),
+              case when w.due_at < 'infinity' then now() + random() * make_interval(secs => $1) end),
+            entered_at = case when w.refunds_due_at is null and w.due_at < 'infinity' and w.swept_at is not null
+              then now() else w.entered_at end),
         gone as (
           update history_walks w set due_at = 'infinity', wanted_by = null, refunds_due_at = null from (
             select h.place from bought b cross join lateral (

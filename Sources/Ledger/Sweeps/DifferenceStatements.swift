@@ -43,13 +43,13 @@ extension Statements {
     }
 
     /// Ends open differences that have healed: the purchase has a verdict for good, or the follow-up took it back, or
-    /// gave it back; an end that Apple has undone is missing no more. Looks at some open differences behind a place, in
+    /// gave it back; an end that Apple has undone is missing no more; a list was read to its end since. Looks at some open differences behind a place, in
     /// the order of their keys. Returns the last of them, and how many ended. No row: there is none behind the place.
     package static let endHealedDifferences = Statement<DifferencePlace, (last: DifferencePlace, ended: Int)>(
         "differences.end_healed",
         """
         with seen as materialized (
-          select category, subject from differences
+          select category, subject, app_id, environment, net, seen_at from differences
           where ended_at is null and (category, subject) > ($1, $2)
           order by category, subject limit \(customerStepMax)),
         healed as (
@@ -64,10 +64,15 @@ extension Statements {
             select state from outcomes
             where transaction_id = o.subject and state <> 'granted' and state in ('already_granted', 'rejected')
             limit 1) v on true
+          left join lateral (
+            select case o.net when 'refund' then refunds_at else swept_at end as ended_at from history_walks
+            where o.category = 'list_endless' and app_id = o.app_id and environment = o.environment
+              and customer = o.subject offset 0) w on true
           where case o.category
             when 'purchase_missing' then g.transaction_id is not null or v.state is not null
             when 'end_missing' then r.kind = 'revoked' or g.transaction_id is null or t.revoked_at is null
-            when 'end_undone' then r.kind is distinct from 'revoked' else false end),
+            when 'end_undone' then r.kind is distinct from 'revoked'
+            when 'list_endless' then w.ended_at > o.seen_at else false end),
         ended as (
           update differences d set ended_at = now() from (
             select k.category, k.subject from (select * from healed order by 1, 2 offset 0) h cross join lateral (
@@ -90,7 +95,7 @@ extension Statements {
         package let environment: String
         /// The question whose answer shows the difference.
         package let net: String
-        /// `receipt`, `follow-up` or `person`.
+        /// `receipt`, `follow-up`, `sweep` or `person`.
         package let healsBy: String
         /// One JSON object.
         package let details: String

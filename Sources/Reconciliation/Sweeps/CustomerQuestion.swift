@@ -73,7 +73,7 @@ struct CustomerQuestion: Sendable {
     ///   - list: the list at Apple behind a page; nil: from the first page on.
     ///   - end: what follows from the pages that were read here, once the last one is read and before it is stored.
     func read<Content: CustomerPage>(
-        pagesMax: Int = .max,
+        pagesMax: Int,
         _ list: @Sendable (ServerAPIClient, String, String?, [StoreEnvironment]) -> Pages<Content>,
         end: ([Found]) async throws(AppleRefusal) -> Statements.CustomerPlace.Next
     ) async -> Duration? {
@@ -95,7 +95,7 @@ struct CustomerQuestion: Sendable {
                 }
                 let isCircle = page.next.map { !seen.insert($0).inserted } ?? false
                 if isCircle || claimed.pages + number > pagesMax {
-                    await fail(.appleAnswer, failures: Self.failuresMax, forgetsPlace: true)
+                    await giveUp()
                     return nil
                 }
                 read.append(found)
@@ -253,8 +253,13 @@ struct CustomerQuestion: Sendable {
         switch error.fate {
         case .retry(let reason), .reject(let reason):
             let isRefused = error.calls.last?.code == APIErrorCode.invalidRequestRevision.rawValue
-            await fail(
-                reason, failures: failures, forgetsPlace: hasPlace && (isRefused || failures >= Self.failuresMax))
+            let isTriedOften = failures >= Self.failuresMax
+            // An answer that can never be read, such as a page that leads back to itself.
+            if hasPlace, isTriedOften, error.calls.last?.httpStatus == 200 {
+                await giveUp()
+            } else {
+                await fail(reason, failures: failures, forgetsPlace: hasPlace && (isRefused || isTriedOften))
+            }
             return nil
         case .postpone(_, let until):
             let named = until.map { Duration.seconds(max(1, $0.timeIntervalSinceNow)) }
@@ -272,6 +277,17 @@ struct CustomerQuestion: Sendable {
             ? schedule.delay(afterAttempts: failures, random: Double.random(in: 0..<1)) : Self.day * scale
         await putOff(
             .init(net: net, claimed, dueIn: delay, problem: reason, forgetsPlace: forgetsPlace))
+    }
+
+    /// Puts the customer off because the pages of a list lead in a circle, are too many, or cannot be read on. The list
+    /// begins anew after a day, and a difference names the customer until a list is read to its end.
+    private func giveUp() async {
+        let difference = Difference(
+            .listEndless, claimed.walk.customer, appID: claimed.walk.appID, environment: claimed.walk.environment,
+            net: net == .customer ? .customer : .refund)
+        // Where the database does not answer, the lease ends, and the list is given up once more.
+        guard (try? await sweeps.ledger.run(Statements.noteDifferences, [difference])) != nil else { return }
+        await fail(.appleAnswer, failures: Self.failuresMax, forgetsPlace: true)
     }
 
     /// The row stays due; other rows of the app are no better off.

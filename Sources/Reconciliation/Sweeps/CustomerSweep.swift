@@ -12,7 +12,7 @@ import Service
 struct CustomerSweep: Sendable {
     /// After this time a sweep begins at the first page: half a year.
     static let wholeEvery: Duration = .seconds(182 * 86_400)
-    /// A customer has fewer pages than this: a longer list leads in a circle.
+    /// A customer has fewer pages than this, of purchases as of refunds: a longer list leads in a circle.
     static let pagesMax = 5000
 
     private let sweeps: Sweeps

@@ -213,8 +213,9 @@ struct NotificationHistorySweep: Sendable {
         case Self.startDateTooFarInPast: return try await fail(window, forgetsPage: true)
         default: break
         }
-        // An answer that can never be read, among them a page that leads back to itself.
-        let isUnreadable = refusal.calls.last?.httpStatus == 200 && window.attempts + 1 >= Self.failuresMax
+        // An answer that can never be read, among them a page that leads back to itself; or that never comes in time.
+        let isUnreadable =
+            (refusal.calls.last?.httpStatus == 200 || refusal.isLate) && window.attempts + 1 >= Self.failuresMax
         return isUnreadable ? try await halve(window) : try await fail(window)
     }
 

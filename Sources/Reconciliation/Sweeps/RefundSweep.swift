@@ -30,7 +30,7 @@ struct RefundSweep: Sendable {
 
     private func read(_ claimed: Statements.ClaimedCustomer) async -> Duration? {
         guard let question = CustomerQuestion(sweeps, claimed, .refund) else { return nil }
-        return await question.read { client, id, revision, environments in
+        return await question.read(pagesMax: CustomerSweep.pagesMax) { client, id, revision, environments in
             client.refundHistory(ofCustomerWith: id, after: revision, in: environments)
         } end: { pages async throws(AppleRefusal) in
             // If a part of the list was not seen, nothing follows from a missing entry.

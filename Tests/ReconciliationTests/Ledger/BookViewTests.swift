@@ -192,7 +192,8 @@ import Testing
                   ('purchase_missing', 't1', 'game', 'Production', 'customer', now() - interval '90 seconds', null,
                     null),
                   ('end_missing', 't2', 'game', 'Production', 'refund', now() - interval '2 hours', now(), null),
-                  ('goods_differ', 't3', 'game', 'Production', 'customer', now() - interval '2 hours', now(), 'ann')
+                  ('goods_differ', 't3', 'game', 'Production', 'customer', now() - interval '2 hours', now(), 'ann'),
+                  ('list_endless', 'c1', 'game', 'Production', 'refund', now() - interval '90 seconds', null, null)
                 """)
             #expect(
                 try await lab.texts(
@@ -201,7 +202,7 @@ import Testing
                     from v_differences order by 1
                     """) == [
                         "end_missing healed follow-up t t", "goods_differ closed person t t",
-                        "purchase_missing open receipt t t",
+                        "list_endless open sweep t t", "purchase_missing open receipt t t",
                     ])
         }
     }

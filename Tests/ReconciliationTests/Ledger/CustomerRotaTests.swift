@@ -294,6 +294,48 @@ import Testing
         }
     }
 
+    @Test("v_sweeps names the last complete round: since then Apple was asked about each customer of before")
+    func rounds() async throws {
+        try await LedgerLab.with(endsSound: false) { lab in
+            try await lab.run(
+                "insert into apps (app_id, configuration_sha256) values ('game', 'x') on conflict do nothing")
+            func rounds() async throws -> [String] {
+                try await lab.texts(
+                    """
+                    select concat_ws(' ', sweep,
+                      coalesce((extract(epoch from now() - last_complete_at) / 3600)::int::text, '-'))
+                    from v_sweeps where environment = 'Production' and sweep in ('customer', 'refund') order by 1
+                    """)
+            }
+            #expect(try await rounds() == ["customer -", "refund -"])
+            // Hours ago: the last sweep, the last look at refunds, the entry. `c2` is on no rota of refunds.
+            try await lab.run(
+                """
+                insert into history_walks (app_id, environment, customer, asked_id, busy_until, due_at, refunds_due_at,
+                  swept_at, refunds_at, entered_at)
+                select 'game', 'Production', c, 'a', now(), due, case when c in ('c1', 'c3') then now() + '1 hour' end,
+                  now() - swept * interval '1 hour', now() - refunds * interval '1 hour',
+                  now() - entered * interval '1 hour'
+                from (values ('c1', now() + '1 hour', 5, 2, 9), ('c2', now() + '1 hour', 3, 50, 9),
+                  ('c3', now() + '1 hour', null, null, 4), ('gone', 'infinity', 100, 100, 100))
+                  as v(c, due, swept, refunds, entered)
+                """)
+            #expect(try await rounds() == ["customer 5", "refund 4"])
+            try await lab.run("update history_walks set swept_at = now(), refunds_at = now() where customer = 'c3'")
+            #expect(try await rounds() == ["customer 5", "refund 2"])
+            try await lab.run("update history_walks set swept_at = now() where customer = 'c1'")
+            #expect(try await rounds() == ["customer 3", "refund 2"])
+            // Who buys again is on the rota of refunds again, and was not late on it meanwhile.
+            try await lab.settle(try await lab.post(), .purchase("t2") { $0.customerID = "c2" })
+            try await lab.until("the customer is not on the rota") {
+                _ = try await lab.enter()
+                return try await lab.number(
+                    "select count(*) from history_walks where customer = 'c2' and refunds_due_at is not null") == 1
+            }
+            #expect(try await rounds() == ["customer 3", "refund 2"])
+        }
+    }
+
     @Test("a difference is open until a look finds it gone, or a person closes it")
     func differences() async throws {
         try await LedgerLab.with { lab in

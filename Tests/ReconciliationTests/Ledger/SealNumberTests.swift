@@ -8,7 +8,8 @@ import Testing
 @testable import Reconciliation
 @testable import Service
 
-/// Goal: a row whose owner gave it a number that no transaction has is named (L2), and a sealer leaves any backlog.
+/// Goal: a row whose owner gave it a number that no transaction has, or none, is named (L2), and a sealer leaves any
+/// backlog.
 /// Method: rows written by hand beside sealed ones; plans over many transactions that wrote nothing.
 @Suite(.timeLimit(.minutes(4))) struct SealNumberTests {
     @Test("L2: an outcome or a grant with a number of the future is named, and no row whose number is taken")
@@ -42,6 +43,49 @@ import Testing
             try await lab.run("delete from grants where transaction_id = 'forged'")
             try await lab.settle(try await lab.post(), .purchase("t2"))
             #expect(try await lab.sealFindings().map(\.what) == [.deleted], "the outcome")
+        }
+    }
+
+    @Test("L2: a back-dated row of each table that names no transaction is named, and so is a sealed one that lost it")
+    func unnumbered() async throws {
+        try await LedgerLab.with(endsSound: false) { lab in
+            try await lab.settle(try await lab.post(), .purchase("t1"))
+            try await lab.sealAll()
+            #expect(try await lab.sealFindings() == [])
+            let head = try #require(try await lab.database.run(Statements.sealHeads, 1).first).number
+            let outcome = try #require(
+                try await lab.texts("select 'outcome ' || receipt_id || ' forged' from outcomes").first)
+            let grant = """
+                {"transaction_id": "forged", "purchase_key": "f", "order_id": null, "granted_at": "2020-01-01", "xid": null}
+                """
+            for sql in [
+                "insert into grants select (jsonb_populate_record(g, '\(grant)')).* from grants g",
+                """
+                insert into outcomes (receipt_id, transaction_id, state, decided_at, xid)
+                select receipt_id, 'forged', 'granted', '2020-01-01', null from outcomes
+                """,
+                """
+                insert into revocations (transaction_id, ordinal, app_id, environment, user_id, kind, reason, takes_back,
+                  percentage, goods, at, recorded_at, xid)
+                values ('forged', 1, 'game', 'Production', 'u1', 'revoked', 'refunded', true, 100000, '[]', '2020-01-01',
+                  '2020-01-01', null)
+                """,
+                "insert into audits (at, actor, action, details, xid) values ('2020-01-01', 'nobody', 'x', '{}', null)",
+            ] { try await lab.run(sql) }
+            let audit = try #require(
+                try await lab.texts("select 'audit ' || id from audits where actor = 'nobody'").first)
+            let findings = try await lab.sealFindings()
+            #expect(findings.allSatisfy { $0.block == head && $0.what == .unnumbered })
+            #expect(
+                findings.compactMap(\.row).sorted() == [audit, "grant forged", outcome, "revocation forged 1"].sorted())
+
+            try await lab.run("delete from grants where transaction_id = 'forged'")
+            try await lab.run("delete from outcomes where transaction_id = 'forged'")
+            try await lab.run("delete from revocations")
+            try await lab.run("delete from audits where actor = 'nobody'")
+            #expect(try await lab.sealFindings() == [])
+            try await lab.run("update grants set xid = null")
+            #expect(Set(try await lab.sealFindings().map(\.what)) == [.deleted, .unnumbered])
         }
     }
 

@@ -111,6 +111,37 @@ import Testing
         }
     }
 
+    /// `deploy/nightly` reads 20,000.
+    private static let transactions =
+        ProcessInfo.processInfo.environment["MAKEGOOD_TEST_TRANSACTIONS"].flatMap { Int($0) } ?? 1000
+
+    @Test("a customer with very many transactions is read to the end by two workers, each page once")
+    func longest() async throws {
+        try await VerifyLab.with { lab in
+            let count = Self.transactions
+            var ids: [String] = []
+            while ids.count < count { ids += try await lab.sell(min(500, count - ids.count)) }
+            try await lab.give(ids[0])
+            let workers = [try await lab.sweeps(), try await lab.sweeps()]
+            try await lab.enter(workers[0])
+            let pages = (count + 19) / 20
+            for turn in 0..<(pages + CustomerQuestion.pagesMax - 1) / CustomerQuestion.pagesMax {
+                #expect(try await lab.lab.number("select count(*) from history_walks where swept_at is not null") == 0)
+                await CustomerSweep(workers[turn % 2]).round()
+                #expect(lab.historyCalls == min(pages, (turn + 1) * CustomerQuestion.pagesMax))
+                try await lab.makeDue()
+            }
+            #expect(try await lab.walks() == ["\(pages) 0 0 - t"])
+            #expect(try await lab.lab.number("select count(*) from transactions") == count)
+            #expect(try await lab.unposted().count == count - 1, "one receipt for each that nobody posted")
+            // Later only what has changed is read.
+            _ = try await lab.sell { $0.customer = "one" }
+            await CustomerSweep(workers[0]).round()
+            #expect(lab.historyCalls == pages + 1)
+            #expect(try await lab.lab.number("select count(*) from transactions") == count + 1)
+        }
+    }
+
     @Test("a refused place is forgotten, and the list begins anew")
     func refusedRevision() async throws {
         try await VerifyLab.with { lab in
@@ -174,22 +205,96 @@ import Testing
             let sweeps = try await lab.sweeps()
             let known = try await lab.buy()
             try await lab.enter(sweeps)
-            var page = FaultRequest(.status, on: .history)
-            page.status = 200
-            page.body =
-                #"{"signedTransactions": ["\#(try lab.store.sign(known))"], "revision": "same", "hasMore": true}"#
-            try lab.store.fault(page)
+            let signed = try lab.store.sign(known)
+            func answer(_ place: String, count: Int? = nil) throws {
+                var page = FaultRequest(.status, on: .history, count: count)
+                page.status = 200
+                page.body = #"{"signedTransactions": ["\#(signed)"], "revision": "\#(place)", "hasMore": true}"#
+                try lab.store.fault(page)
+            }
+            try answer("same")
             await CustomerSweep(sweeps).round()
             #expect(lab.historyCalls == 2)
             #expect(try await lab.walks() == ["1 0 1 apple_answer f"])
             #expect(try await lab.lab.number("select count(*) from transactions where signed_at is not null") == 1)
             lab.store.clearFaults()
-            // The simulator refuses the strange place, and then the list begins anew.
+            // A page that leads back to itself is asked for again; one that leads to an earlier page is not.
+            #expect(try await lab.endless() == [])
+            for place in ["a", "b", "a"] { try answer(place, count: 1) }
+            try await lab.makeDue()
+            await CustomerSweep(sweeps).round()
+            #expect(try await lab.walks() == ["3 0 1 apple_answer f"])
+            #expect(try await lab.endless() == ["customer t"])
+            lab.store.clearFaults()
             for _ in 0..<2 {
                 try await lab.makeDue()
                 await CustomerSweep(sweeps).round()
             }
             #expect(try await lab.walks() == ["1 0 0 - t"])
+            var state = CustomerRota.State()
+            _ = await CustomerRota(sweeps).round(&state)
+            #expect(try await lab.endless() == ["customer f"], "the list was read to its end")
+        }
+    }
+
+    @Test("a list of refunds that leads in a circle is given up, also in one of more pages than a turn has")
+    func refundCircle() async throws {
+        try await VerifyLab.with { lab in
+            let sweeps = try await lab.sweeps()
+            let id = try await lab.buy()
+            try await lab.enter(sweeps)
+            try lab.store.refund(id)
+            let signed = try lab.store.sign(id)
+            /// Has Apple answer pages with these places behind them, and reads what is due.
+            func read(_ places: [Int], pages: Int? = nil) async throws {
+                for place in places {
+                    var page = FaultRequest(.status, on: .refundHistory, count: 1)
+                    page.status = 200
+                    page.body = #"{"signedTransactions": ["\#(signed)"], "revision": "r\#(place)", "hasMore": true}"#
+                    try lab.store.fault(page)
+                }
+                try await lab.lab.run("update history_walks set refunds_due_at = now(), refunds_until = null")
+                if let pages { try await lab.lab.run("update history_walks set refunds_pages = \(pages)") }
+                await RefundSweep(sweeps).round()
+            }
+            func position() async throws -> [String] {
+                try await lab.lab.texts(
+                    """
+                    select concat_ws(' ', coalesce(refunds_revision, '-'), refunds_failures, refunds_at is not null,
+                      refunds_due_at > now() + interval '10 seconds')
+                    from history_walks
+                    """)
+            }
+            // A circle of 21 pages: no turn sees a place twice.
+            try await read(Array(1...20))
+            #expect(try await position() == ["r20 0 f f"])
+            #expect(try await lab.lab.texts("select refunds_pages::text from history_walks") == ["20"])
+            try await read([21] + Array(1...19), pages: CustomerSweep.pagesMax - 20)
+            #expect(try await position() == ["r19 0 f f"] && lab.refundCalls == 40)
+            #expect(try await lab.endless() == [])
+            try await read([20])
+            #expect(try await position().map { $0.prefix(5) } == ["- 1 f"] && lab.refundCalls == 41)
+            #expect(try await lab.endless() == ["refund t"])
+            // A short one, from the first page: pages of the list before do not count.
+            try await read([7, 8, 7])
+            #expect(try await position().map { $0.prefix(5) } == ["- 1 f"] && lab.refundCalls == 44)
+            #expect(try await lab.endless() == ["refund t"])
+            // A page that leads back to itself, until the tries are over.
+            try await lab.lab.run("delete from differences")
+            try await read([9, 9])
+            #expect(try await position().map { $0.prefix(6) } == ["r9 1 f"] && lab.refundCalls == 46)
+            #expect(try await lab.endless() == [])
+            try await lab.lab.run("update history_walks set refunds_failures = \(CustomerQuestion.failuresMax)")
+            try await read([9])
+            #expect(try await position().map { $0.prefix(5) } == ["- 9 f"] && lab.refundCalls == 47)
+            #expect(try await lab.endless() == ["refund t"])
+            #expect(try await lab.lab.number("select count(*) from transactions where revoked_at is not null") == 1)
+            lab.store.clearFaults()
+            try await read([])
+            #expect(try await position().map { $0.prefix(5) } == ["- 0 t"])
+            var state = CustomerRota.State()
+            _ = await CustomerRota(sweeps).round(&state)
+            #expect(try await lab.endless() == ["refund f"])
         }
     }
 
@@ -229,6 +334,57 @@ import Testing
             #expect(try await lab.walks() == ["0 0 0 - f"])
             #expect(try await lab.lab.number("select count(*) from history_walks where due_at <= now()") == 1)
             #expect(try await lab.lab.number("select count(*) from halts") == 1)
+        }
+    }
+
+    @Test("of two apps the one without a budget rests, in each sweep, and the other's customers are read")
+    func noBudget() async throws {
+        try await VerifyLab.with { lab in
+            let sweeps = try await lab.sweeps(others: ["poor"])
+            _ = try await lab.buy()
+            try await lab.enter(sweeps)
+            try await lab.lab.run(
+                "update history_walks set due_at = now() + interval '1 day', refunds_due_at = now() + interval '1 day'")
+            // More than two claims take, and due for longer than anybody else.
+            try await lab.lab.run(
+                """
+                insert into history_walks (app_id, environment, customer, asked_id, busy_until, due_at, refunds_due_at)
+                select 'poor', 'Production', 'c' || n, '2000000000000001', now(), now() - interval '2 hours',
+                  now() - interval '2 hours'
+                from generate_series(1, 20) n
+                """)
+            var limit = FaultRequest(.status, on: .all)
+            limit.status = 429
+            limit.retryAfterMilliseconds = 3_600_000
+            try lab.store.fault(limit)
+            await CustomerSweep(sweeps).round()
+            await RefundSweep(sweeps).round()
+            lab.store.clearFaults()
+            let refused = lab.store.calls().count
+            #expect((2...2 * Statements.customersClaimedMax).contains(refused))
+
+            try await lab.lab.run(
+                """
+                update history_walks set due_at = now() - interval '1 hour', refunds_due_at = now() - interval '1 hour'
+                where app_id = 'game'
+                """)
+            try await lab.lab.run("update history_walks set swept_until = now(), refunds_until = now()")
+            // A worker that knows of no rest: the first claim is the poor app's, and the second is not.
+            let other = try await lab.sweeps(others: ["poor"])
+            var (customers, refunds) = (SweepRests<String>(), SweepRests<String>())
+            for _ in 0..<2 {
+                await CustomerSweep(other).round(&customers)
+                await RefundSweep(other).round(&refunds)
+            }
+            #expect(customers.isResting("poor") && refunds.isResting("poor"))
+            #expect(!customers.isResting("game") && !refunds.isResting("game"))
+            #expect(lab.store.calls().count == refused + 2, "one page of the customer, and one of refunds")
+            #expect(
+                try await lab.lab.texts(
+                    """
+                    select concat_ws(' ', app_id, count(*), count(swept_at), count(refunds_at), max(failures))
+                    from history_walks group by app_id order by 1
+                    """) == ["game 1 1 1 0", "poor 20 0 0 0"])
         }
     }
 
@@ -307,9 +463,11 @@ extension RefundSweep {
 
 extension VerifyLab {
     /// The sweeps of one worker, whose broker is away.
-    func sweeps(_ more: [String] = [], grantFrom: String? = "2020-01-01T00:00:00Z") async throws -> Sweeps {
+    func sweeps(
+        _ more: [String] = [], grantFrom: String? = "2020-01-01T00:00:00Z", others: [String] = []
+    ) async throws -> Sweeps {
         let apps = AppDirectory(http: http)
-        try await apps.update(try configuration(more: more, grantFrom: grantFrom), ledger: lab.ledger)
+        try await apps.update(try configuration(more: more, grantFrom: grantFrom, others: others), ledger: lab.ledger)
         let queues = Queues()
         let publisher = Publisher(
             try BrokerConfiguration(url: "amqp://127.0.0.1:1"), topology: queues.topology, logger: .silent)
@@ -375,6 +533,15 @@ extension VerifyLab {
             """
             select concat_ws(' ', swept_pages, passed_over, failures, coalesce(problem, '-'), swept_at is not null)
             from history_walks order by customer
+            """)
+    }
+
+    /// `net is_open` of each list without an end, if the difference names a customer whom Apple is asked about.
+    fileprivate func endless() async throws -> [String] {
+        try await lab.texts(
+            """
+            select concat_ws(' ', net, ended_at is null) from differences d
+            join history_walks w on w.customer = d.subject where category = 'list_endless' order by 1
             """)
     }
 

@@ -25,11 +25,17 @@ struct NotificationSweepLab: Sendable {
     private var state = NotificationHistorySweep.State()
 
     /// A worker of its own, with breakers and proofs of its own.
-    init(_ lab: VerifyLab, _ more: [String] = [], ocsp: OCSPMode = .off) async throws {
+    ///
+    /// - Parameter scale: of the worker's intervals, and of the time that a call may take.
+    init(_ lab: VerifyLab, _ more: [String] = [], ocsp: OCSPMode = .off, scale: Double = 1) async throws {
         self.lab = lab
         try lab.store.register(RegisteredApp(app: VerifyLab.bundleID, appAppleId: 1))
         apps = AppDirectory(http: lab.http)
-        try await apps.update(try lab.configuration(ocsp: ocsp, more: more), ledger: lab.lab.ledger)
+        let ledger =
+            scale == 1
+            ? lab.lab.ledger
+            : Ledger(database: lab.lab.ledger.database, writers: 1, schedule: RetrySchedule(scale: scale))
+        try await apps.update(try lab.configuration(ocsp: ocsp, more: more), ledger: ledger)
         let queues = Queues()
         let publisher = Publisher(
             try BrokerConfiguration(url: "amqp://127.0.0.1:1"), topology: queues.topology, logger: .silent)
@@ -37,11 +43,11 @@ struct NotificationSweepLab: Sendable {
         let workQueue = WorkQueue(publisher: publisher, queues: queues)
         let followUps = FollowUpSignal()
         sweeps = Sweeps(
-            ledger: lab.lab.ledger, apps: apps, halts: lab.halts,
+            ledger: ledger, apps: apps, halts: lab.halts,
             appleGateway: AppleGateway(halts: lab.halts, governor: lab.governor()), workQueue: workQueue,
             followUps: followUps, logger: .silent, metrics: registry)
         processor = NotificationProcessor(
-            ledger: lab.lab.ledger, apps: apps, workQueue: workQueue, followUps: followUps, logger: .silent)
+            ledger: ledger, apps: apps, workQueue: workQueue, followUps: followUps, logger: .silent)
     }
 
     static func with(

@@ -241,6 +241,47 @@ import Testing
         }
     }
 
+    @Test("a page that never comes in time: after five tries the list begins anew in halves, and all is found")
+    func latePages() async throws {
+        try await NotificationSweepLab.with { bench in
+            await bench.sweep()
+            try await bench.anHourPasses()
+            try await bench.holdMany(3)
+            #expect(try await bench.plan() == ["hourly", "hourly"])
+            try await bench.lab.lab.run(
+                "delete from notification_windows where end_at < (select max(end_at) from notification_windows)")
+            let whole = try await bench.lab.lab.texts("select end_at::text from notification_windows")
+            var impatient = try await NotificationSweepLab(bench.lab, scale: 0.01)
+            // The worker asks for failures at its start, which wait until those of this hour are read.
+            var silence = FaultRequest(.timeout, on: .notificationHistory)
+            silence.seconds = 5
+            try bench.lab.store.fault(silence)
+            await impatient.round()
+            #expect(try await bench.lab.lab.texts("select attempts::text from notification_windows") == ["1"])
+            try await bench.passes()
+            // Three more tries would take a second each.
+            try await bench.lab.lab.run(
+                "update notification_windows set attempts = \(NotificationHistorySweep.failuresMax - 1)")
+            await impatient.round()
+            #expect(
+                try await bench.lab.lab.texts(
+                    "select concat_ws(' ', attempts, page is null) from notification_windows order by start_at")
+                    == ["\(NotificationHistorySweep.failuresMax) t", "0 t"])
+            #expect(
+                try await bench.lab.lab.number(
+                    """
+                    select count(*) from notification_windows w where exists (select from notification_windows n
+                      where n.start_at = w.end_at and n.end_at = '\(whole.joined())')
+                    """) == 1, "two halves of the same span")
+            #expect(try await bench.stored == 0)
+            bench.lab.store.clearFaults()
+            try await bench.passes()
+            await bench.sweep()
+            #expect(try await bench.stored == 3)
+            #expect(try await bench.windows == 0)
+        }
+    }
+
     @Test("P26: 429 for hours: the sweep rests, writes nothing, and goes on behind the same page")
     func limited() async throws {
         try await NotificationSweepLab.with { bench in

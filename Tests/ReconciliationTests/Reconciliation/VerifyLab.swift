@@ -61,10 +61,13 @@ struct VerifyLab: Sendable {
     /// - Parameters:
     ///   - more: lines of the app's section; `coins` may be given on trust where they say so.
     ///   - products: beside `coins`.
+    ///   - others: further apps, of which the same App Store is asked.
     func configuration(
         environments: [String] = ["Production"], secret: String? = nil, hasServerAPI: Bool = true,
         hasVerifyReceipt: Bool = true, legacyReceipts: String? = nil, hasRoot: Bool = true, bundleID: String = bundleID,
-        ocsp: OCSPMode = .off, more: [String] = [], grantFrom: String? = "2020-01-01T00:00:00Z", products: String? = nil
+        ocsp: OCSPMode = .off, more: [String] = [], grantFrom: String? = "2020-01-01T00:00:00Z",
+        products: String? = nil,
+        others: [String] = []
     ) throws -> Configuration {
         let directory = FileManager.default.temporaryDirectory.appending(path: "makegood-\(UUID().uuidString)")
         try FileManager.default.createDirectory(at: directory, withIntermediateDirectories: true)
@@ -98,6 +101,15 @@ struct VerifyLab: Sendable {
         if hasVerifyReceipt {
             lines.append(
                 "    verifyReceipt: {sharedSecret: '\(secret ?? credentials.sharedSecret)', \(urls("/verifyReceipt"))}")
+        }
+        for (place, other) in others.enumerated() {
+            lines += [
+                "  - id: \(other)", "    bundleId: com.example.\(other)", "    appAppleId: \(place + 2)",
+                "    environments: [Production]", "    rootCertificates: [root.der]",
+                "    products: [{id: coins, type: consumable, goods: [{item: coin, amount: 60}]}]",
+                "    serverApi: {issuerId: '\(credentials.issuerId)', keyId: '\(credentials.keyId)', "
+                    + "privateKeyFile: key.p8, callsPerSecond: 10000, \(urls(""))}",
+            ]
         }
         return try Configuration.parse(lines.joined(separator: "\n"), directory: directory)
     }
