@@ -183,6 +183,7 @@ import Testing
                     rows.appleUpdates.count,
                 ].min() ?? 0
             },
+            probe(Statements.purchaseFacts) { _ in [(appID: "game", transactionID: transaction)] },
             probe(Statements.grantedPurchases) { _ in page },
             probe(Statements.importedPurchases) { _ in page },
             probe(Statements.postedPurchases) { _ in page },

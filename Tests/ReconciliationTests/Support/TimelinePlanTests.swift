@@ -73,6 +73,7 @@ import Testing
                     try await check(Statements.importedPurchases, page, lab)
                     try await check(Statements.postedPurchases, page, lab)
                 }
+                try await check(Statements.purchaseFacts, [(appID: "game", transactionID: "t777")], lab)
                 try await check(Statements.spending, month, lab)
                 let explainer = Explainer(database: lab.database, keys: nil)
                 let start = ContinuousClock.now
