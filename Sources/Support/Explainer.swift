@@ -42,10 +42,8 @@ package struct Explainer: Sendable {
         if case .order(let number) = subject, let purchase = try await purchase(numbered: number, for: reader) {
             subject = purchase
         }
-        guard let found = try await find(subject, for: reader),
-            var rows = try await database.run(Statements.readTimeline, found).first
-        else { return nil }
-        rows.hearing = try await database.run(Statements.readTimelineHearing, found).first ?? rows.hearing
+        guard let found = try await find(subject, for: reader) else { return nil }
+        let rows = try await TimelineRows.read(found, in: database)
         let audience: Audience
         switch reader {
         case .people, .support: audience = .support(try await reveal(rows.users, of: found.appID))

@@ -27,11 +27,8 @@ struct PurchaseList {
         var (places, read, isMore): ([PurchasePlace], Statements.PurchasePage, Bool) = ([], page, true)
         read.limit = max(page.limit + 1, Self.readFirst)
         for _ in 0..<Self.readsMax where isMore && places.count <= page.limit {
-            let lists = [
-                try await database.run(Statements.grantedPurchases, read),
-                try await database.run(Statements.importedPurchases, read),
-                try await database.run(Statements.postedPurchases, read),
-            ]
+            let found = try await PurchaseLists.read(read, in: database)
+            let lists = [found.granted, found.imported, found.posted]
             // If a list has more places, nothing is known beyond its last one.
             let known = lists.filter { $0.count >= read.limit }.compactMap(\.last?.cursor).max()
             places += lists.joined().filter { place in known.map { place.cursor >= $0 } ?? true }

@@ -1,6 +1,7 @@
+import Encoding
 package import Foundation
 package import Postgres
-package import Purchases
+import Purchases
 
 /// A place in a list of a user's purchases or orders, or of waiting receipts: when the entry came to be, and what it is.
 package struct ListCursor: Sendable, Equatable, Comparable {
@@ -31,37 +32,6 @@ package struct ListCursor: Sendable, Equatable, Comparable {
         else { return nil }
         self.init(at: at, key: String(parts[1]))
     }
-}
-
-/// A purchase in the user's list.
-package struct ListedTopUp: Sendable, Decodable {
-    /// Nil: it is not known yet.
-    package let transactionId: String?
-    /// Nil: another account's proof brought the purchase.
-    package let receiptId: UUID?
-    package let productId: String?
-    package let quantity: Int?
-    package let environment: String?
-    package let purchasedAt: Date?
-    package let refundedAt: Date?
-    package let terms: PurchaseTerms?
-    package let state: ReceiptState
-    package let reason: String?
-    /// Nil: nothing is granted.
-    package let goods: [AppPolicy.Goods]?
-    /// How often its receipt was posted after the first time, and when last; nil: never, or another account posted it.
-    package var repeats: Int?
-    package var repeatedAt: Date?
-    /// The order that the purchase bound.
-    package var orderId: UUID?
-    /// True: the post alone says the transaction and the product, and nobody has verified them.
-    package let unverified: Bool?
-}
-
-/// The entries at one place of the list. A receipt without entries is a place all the same.
-package struct PurchasePlace: Sendable {
-    package let cursor: ListCursor
-    package let topUps: [ListedTopUp]
 }
 
 /// What a user paid in a month, in one currency of one environment.
@@ -106,17 +76,7 @@ extension Statements {
     }
     private static let cursorTime = time(microseconds: "$3")
 
-    private static let factColumnsShown = """
-        product_id, quantity, environment, purchased_at, expires_at, ownership, facts, nullif(\(takenBack("transactions")), 'review') as taken_back,
-              case when \(isRefund("transactions")) then revoked_at end as refunded_at
-        """
-    private static let shownFacts = """
-        'productId', t.product_id, 'quantity', t.quantity, 'environment', t.environment,
-          'purchasedAt', extract(epoch from t.purchased_at), 'refundedAt', extract(epoch from t.refunded_at),
-          'terms', \(terms("t"))
-        """
-
-    private static let shownRepeats = "'repeats', again.posts, 'repeatedAt', extract(epoch from again.posted_at)"
+    /// SQL: how often a receipt was posted after the first time, and when last; nulls: never.
     private static func repeats(_ receipt: String) -> String {
         """
         left join lateral (select posts, posted_at from repeated_posts where receipt_id = \(receipt) offset 0) again
@@ -124,15 +84,15 @@ extension Statements {
         """
     }
 
+    /// A purchase in one of the lists, without Apple's facts; nil: the place alone.
+    typealias ListedRow = (cursor: ListCursor, topUp: ListedTopUp?)
+
     /// What was granted to a user, newest first.
-    package static let grantedPurchases = Statement<PurchasePage, PurchasePlace>(
+    static let grantedPurchases = Statement<PurchasePage, ListedRow>(
         "purchases.granted",
         """
-        select \(microseconds("g.granted_at")), g.transaction_id, jsonb_build_array(jsonb_strip_nulls(jsonb_build_object(
-          'transactionId', g.transaction_id, 'receiptId', r.id, 'state', 'granted',
-          -- What another poster of it is told is not said to the owner.
-          'reason', coalesce(t.taken_back, nullif(o.reason, 'owned_by_another_user')),
-          'goods', g.goods, 'orderId', g.order_id, \(shownRepeats), \(shownFacts))))
+        select \(microseconds("g.granted_at")), g.transaction_id, r.id, o.reason, g.goods, g.order_id, again.posts,
+          again.posted_at
         from (
           select l.* from unnest($2::text[]) as person(id)
           cross join lateral (
@@ -142,9 +102,6 @@ extension Statements {
             order by granted_at desc, transaction_id collate "C" desc limit $5) l
           order by l.granted_at desc, l.transaction_id collate "C" desc limit $5) g
         left join lateral (
-          select \(factColumnsShown) from transactions
-          where transaction_id = g.transaction_id and app_id = $1 offset 0) t on true
-        left join lateral (
           select reason from outcomes where receipt_id = g.receipt_id and transaction_id = g.transaction_id offset 0) o
           on true
         left join lateral (select id from receipts where id = g.receipt_id and user_id = any($2::text[]) offset 0) r
@@ -152,30 +109,36 @@ extension Statements {
         \(repeats("r.id"))
         order by g.granted_at desc, g.transaction_id collate "C" desc
         """,
-        bind: { $0.values }, read: purchasePlace)
+        bind: { $0.values },
+        read: { row throws(PostgresError) in
+            let id = try row.text(1)
+            var topUp = ListedTopUp.granted(
+                id, by: try row.optionalUUID(2), reason: try row.optionalText(3), goods: try row.goods(4),
+                orderID: try row.optionalUUID(5))
+            (topUp.repeats, topUp.repeatedAt) = (try row.optionalInt(6), try row.optionalDate(7))
+            return (ListCursor(at: try row.int(0), key: id), topUp)
+        })
 
     /// What the former system gave a user, newest first by the date of purchase, which is the only date that is known.
-    package static let importedPurchases = Statement<PurchasePage, PurchasePlace>(
+    static let importedPurchases = Statement<PurchasePage, ListedRow>(
         "purchases.imported",
         """
-        select \(microseconds("m.purchased_at")), m.transaction_id, jsonb_build_array(jsonb_build_object(
-            'transactionId', m.transaction_id, 'productId', m.product_id, 'environment', m.environment,
-            'purchasedAt', extract(epoch from m.purchased_at), 'state', 'already_granted', 'reason', 'imported')
-          || jsonb_strip_nulls(jsonb_build_object(\(shownFacts))))
-        from (
-          select l.* from unnest($2::text[]) as person(id)
-          cross join lateral (
-            select transaction_id, product_id, environment, purchased_at from imported_grants
-            where app_id = $1 and user_id = person.id and purchased_at <= \(cursorTime)
-              and (purchased_at < \(cursorTime) or transaction_id collate "C" < $4)
-            order by purchased_at desc, transaction_id collate "C" desc limit $5) l
-          order by l.purchased_at desc, l.transaction_id collate "C" desc limit $5) m
-        left join lateral (
-          select \(factColumnsShown) from transactions
-          where transaction_id = m.transaction_id and app_id = $1 offset 0) t on true
-        order by m.purchased_at desc, m.transaction_id collate "C" desc
+        select \(microseconds("m.purchased_at")), m.transaction_id, m.product_id, m.environment, m.purchased_at
+        from unnest($2::text[]) as person(id)
+        cross join lateral (
+          select transaction_id, product_id, environment, purchased_at from imported_grants
+          where app_id = $1 and user_id = person.id and purchased_at <= \(cursorTime)
+            and (purchased_at < \(cursorTime) or transaction_id collate "C" < $4)
+          order by purchased_at desc, transaction_id collate "C" desc limit $5) m
+        order by m.purchased_at desc, m.transaction_id collate "C" desc limit $5
         """,
-        bind: { $0.values }, read: purchasePlace)
+        bind: { $0.values },
+        read: { row throws(PostgresError) in
+            let id = try row.text(1)
+            let topUp = ListedTopUp.imported(
+                id, productID: try row.text(2), environment: try row.text(3), purchasedAt: try row.date(4))
+            return (ListCursor(at: try row.int(0), key: id), topUp)
+        })
 
     /// Receipts that a user posted, newest first, with the purchases in them that were not granted to that user, here
     /// or before. A purchase that the user posted again is listed with the newest post; once it is granted, it is
@@ -183,7 +146,7 @@ extension Statements {
     ///
     /// The cost depends on the page alone: each purchase of the page is compared with its other posts once, however
     /// often it was posted.
-    package static let postedPurchases = Statement<PurchasePage, PurchasePlace>(
+    static let postedPurchases = Statement<PurchasePage, ListedRow>(
         "purchases.posted",
         """
         with page as materialized (
@@ -220,46 +183,69 @@ extension Statements {
                 where id = n.receipt_id and app_id = $1 and user_id = any($2::text[]) offset 0) l
               where n.transaction_id = o.transaction_id and n.state <> 'granted'
                 and (l.received_at, l.id) > (o.received_at, o.id) offset 0))
-        select \(microseconds("o.received_at")), o.id::text, coalesce(
-          jsonb_agg(jsonb_strip_nulls(jsonb_build_object(
-              'transactionId', o.transaction_id, 'receiptId', o.id, 'reason', o.reason,
-              'state', case when o.reason in ('owned_by_another_user', 'transferred') then 'already_granted'
-                when o.state <> 'open' then o.state when o.receipt_state = 'parked' then 'parked' else 'received' end,
-              \(shownRepeats), \(shownFacts))) || case when o.is_judged or o.transaction_id is null then '{}'
-                else jsonb_strip_nulls(jsonb_build_object('productId', o.shown_product_id, 'unverified', true)) end
-            order by t.purchased_at desc, o.transaction_id) filter (where o.is_listed), '[]')
+        select \(microseconds("o.received_at")), o.id, o.is_listed, o.is_judged, o.transaction_id, o.receipt_state,
+          o.state, o.reason, o.shown_product_id, again.posts, again.posted_at
         from (
-          select id, received_at, receipt_state, transaction_id, null as shown_product_id, state, reason,
-            true as is_listed, true as is_judged
+          select id, received_at, true as is_listed, true as is_judged, transaction_id, receipt_state,
+            nullif(state, 'open') as state, reason, null as shown_product_id
           from listed where place <= \(listedOfReceiptMax)
           union all
           -- A place of each receipt; listed itself where nothing of its purchases is known.
-          select id, received_at, state, transaction_id, shown_product_id, state, reason,
-            state in ('received', 'held', 'parked', 'rejected')
+          select id, received_at, state in ('received', 'held', 'parked', 'rejected')
               and not exists (select from outcomes where receipt_id = r.id offset 0)
               and not exists (select from grants g
                 where g.transaction_id = r.transaction_id and g.app_id = $1 and g.user_id = any($2::text[]) offset 0),
-            false
+            false, transaction_id, state, state, reason, shown_product_id
           from page r) o
-        -- Who knows only an id is given no hint about the purchase behind it; who only names one has shown nothing.
-        left join lateral (
-          select \(factColumnsShown) from transactions
-          where transaction_id = o.transaction_id and app_id = $1 and o.is_judged
-            and o.reason is distinct from 'possession_missing' offset 0) t on true
         \(repeats("o.id"))
-        group by o.id, o.received_at
-        order by o.received_at desc, o.id::text collate "C" desc
+        order by o.received_at desc, o.id::text collate "C" desc, o.transaction_id
         """,
-        bind: { $0.values }, read: purchasePlace)
+        bind: { $0.values },
+        read: { row throws(PostgresError) in
+            let receiptID = try row.uuid(1)
+            let cursor = ListCursor(at: try row.int(0), key: receiptID.text)
+            guard try row.bool(2) else { return (cursor, nil) }
+            let (receiptState, reason) = (try row.word(5) as ReceiptState, try row.optionalText(7))
+            var topUp: ListedTopUp
+            if try row.bool(3) {
+                topUp = .posted(
+                    try row.text(4), in: receiptID, of: receiptState,
+                    try row.optionalText(6) == nil ? nil : try row.word(6), reason: reason)
+            } else {
+                topUp = .unjudged(
+                    try row.optionalText(4), in: receiptID, receiptState, reason: reason,
+                    productID: try row.optionalText(8))
+            }
+            (topUp.repeats, topUp.repeatedAt) = (try row.optionalInt(9), try row.optionalDate(10))
+            return (cursor, topUp)
+        })
 
     /// The most purchases that are listed of one receipt.
     private static let listedOfReceiptMax = 200
 
-    private static let purchasePlace: @Sendable (borrowing RowReader) throws(PostgresError) -> PurchasePlace = {
-        row throws(PostgresError) in
-        PurchasePlace(
-            cursor: ListCursor(at: try row.int(0), key: try row.text(1)), topUps: try row.storedJSON(2))
-    }
+    /// Apple's facts of listed purchases, each with its index in the input. Purchases without facts in their app are
+    /// missing.
+    static let purchaseFacts = Statement<[(appID: String, transactionID: String)], (index: Int, facts: PurchaseFacts)>(
+        "purchases.facts", [.text("app") { $0.appID }, .text("id") { $0.transactionID }],
+        sql: { purchases in
+            """
+            select i.place::int - 1, t.*
+            from \(purchases.rows(as: "i", ordinality: "place"))
+            cross join lateral (
+              select product_id, quantity, environment, purchased_at, revoked_at, \(ending("transactions")) as ending,
+                \(terms("transactions")) as terms
+              from transactions where transaction_id = i.id and app_id = i.app offset 0) t
+            """
+        },
+        read: { row throws(PostgresError) in
+            (
+                try row.int(0),
+                PurchaseFacts(
+                    productID: try row.text(1), quantity: try row.int(2), environment: try row.text(3),
+                    purchasedAt: try row.date(4), revokedAt: try row.optionalDate(5), ending: try row.ending(6),
+                    terms: try row.decoded(7))
+            )
+        })
 
     package struct SpendingQuestion: Sendable {
         package var appID: String

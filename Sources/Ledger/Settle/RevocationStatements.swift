@@ -1,3 +1,4 @@
+import Postgres
 import Purchases
 
 // What Apple's end of a purchase means, in SQL: as ``Transaction/ending``, and held against it by a test.
@@ -19,7 +20,9 @@ extension Statements {
           facts from transactions
         """
 
-    private static func ending(_ row: String) -> String {
+    /// Of a row of `transactions`: how Apple ended it, as `RowReader.ending` reads it; null where it stands, or was
+    /// paid for all the same.
+    static func ending(_ row: String) -> String {
         let type = "\(row).facts ->> 'revocationType'"
         return """
             case when \(row).revoked_at is null then null
@@ -77,4 +80,18 @@ extension Statements {
     private static let withdrawals = Revocation.withdrawals.map { "'\($0)'" }.joined(separator: ", ")
     private static let refundReasons = Revocation.refundReasons.map { "'\($0)'" }.joined(separator: ", ")
     private static let successorWithin = "interval '\(Int(Transaction.successorWithin)) seconds'"
+}
+
+extension RowReader {
+    /// A column of ``Statements/ending(_:)``.
+    func ending(_ column: Int) throws(PostgresError) -> Transaction.Ending? {
+        switch try optionalText(column) {
+        case nil: nil
+        case Reason.refunded.rawValue?: .refunded
+        case "in_part"?: .refundedInPart
+        case Reason.withdrawn.rawValue?: .withdrawn
+        case Reason.review.rawValue?: .unknown
+        default: throw undecodable(column)
+        }
+    }
 }

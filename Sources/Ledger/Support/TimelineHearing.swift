@@ -80,64 +80,62 @@ package struct TimelineHearing: Sendable {
 }
 
 extension Statements {
-    /// One row with everything that is stored under these keys. Apart from ``readTimeline``, so that a person can read
-    /// each.
-    package static let readTimelineHearing = Statement<TimelineKeys, TimelineHearing>(
-        "timeline.read_hearing",
-        "select "
-            + hearingQueries.map { "(select coalesce(jsonb_agg(to_jsonb(x)), '[]') from (\n\($0)) x)" }
-            .joined(separator: ",\n"),
-        bind: { keys in [.text(keys.appID), .texts(keys.transactions)] },
-        read: { row throws(PostgresError) in
-            var hearing = TimelineHearing()
-            hearing.notifications = try row.storedJSON(0)
-            hearing.revocations = try row.storedJSON(1)
-            hearing.refundRequests = try row.storedJSON(2)
-            hearing.consumption = try row.storedJSON(3)
-            hearing.subscriptions = try row.storedJSON(4)
-            return hearing
-        })
+    package static let timelineNotifications = Statement<TimelineKeys, TimelineHearing.Notification>(
+        "timeline.notifications",
+        objects: """
+            select n.* from unnest($2::text[]) as i(id) cross join lateral (
+              select id, version, type, subtype, transaction_id as "transactionId", state, reason,
+                extract(epoch from received_at) as "receivedAt", extract(epoch from settled_at) as "settledAt",
+                extract(epoch from due_at) as "dueAt", repeats
+              from notifications where transaction_id = i.id and \(isOfApp)
+              order by received_at desc limit \(timelinePurchasesMax)) n
+            """,
+        bind: { [.text($0.appID), .texts($0.transactions)] })
 
-    /// `$1` app, `$2` transactions. The app's condition is written so that no index serves it, as in ``readTimeline``.
-    private static let hearingQueries = [
-        """
-        select n.* from unnest($2::text[]) as i(id) cross join lateral (
-            select id, version, type, subtype, transaction_id as "transactionId", state, reason,
-              extract(epoch from received_at) as "receivedAt", extract(epoch from settled_at) as "settledAt",
-              extract(epoch from due_at) as "dueAt", repeats
-            from notifications where transaction_id = i.id and app_id || '' = $1
-            order by received_at desc limit \(timelinePurchasesMax)) n
-        """,
-        """
-        select transaction_id as "transactionId", ordinal, user_id as "userId", kind, reason,
-            takes_back as "takesBack", percentage, goods, extract(epoch from at) as at,
-            extract(epoch from recorded_at) as "recordedAt"
-          from revocations where transaction_id = any($2::text[]) and app_id || '' = $1
-        """,
-        """
-        select r.* from unnest($2::text[]) as i(id) cross join lateral (
-            select case_id as "caseId", transaction_id as "transactionId", request_reason as "requestReason",
-              extract(epoch from asked_at) as "askedAt", state, reason, extract(epoch from due_at) as "dueAt",
-              extract(epoch from ended_at) as "endedAt", answer::text as answer
-            from refund_requests where transaction_id = i.id and app_id || '' = $1
-            order by asked_at desc limit \(timelinePurchasesMax)) r
-        """,
-        """
-        select c.* from unnest($2::text[]) as i(id) cross join lateral (
-            select transaction_id as "transactionId", extract(epoch from reported_at) as "reportedAt", percentage
-            from consumption_reports where transaction_id = i.id and app_id || '' = $1
-            order by reported_at desc limit \(timelinePurchasesMax)) c
-        """,
-        """
-        select c.original_transaction_id as "originalTransactionId", c.told_user_id as "userId", c.state,
-            c.transaction_id as "transactionId", c.product_id as "productId",
-            extract(epoch from c.expires_at) as "accessUntil", extract(epoch from c.followed_at) as "followedAt"
-          from (select distinct environment, original_transaction_id from transactions
-              where transaction_id = any($2::text[]) and app_id || '' = $1) t
-          cross join lateral (
-            select original_transaction_id, told_user_id, state, transaction_id, product_id, expires_at, followed_at
-            from chains where app_id = $1 and environment = t.environment
-              and original_transaction_id = t.original_transaction_id and state is not null offset 0) c
-        """,
-    ]
+    package static let timelineRevocations = Statement<TimelineKeys, TimelineHearing.Revocation>(
+        "timeline.revocations",
+        objects: """
+            select transaction_id as "transactionId", ordinal, user_id as "userId", kind, reason,
+              takes_back as "takesBack", percentage, goods, extract(epoch from at) as at,
+              extract(epoch from recorded_at) as "recordedAt"
+            from revocations where transaction_id = any($2::text[]) and \(isOfApp)
+            """,
+        bind: { [.text($0.appID), .texts($0.transactions)] })
+
+    package static let timelineRefundRequests = Statement<TimelineKeys, TimelineHearing.RefundRequest>(
+        "timeline.refund_requests",
+        objects: """
+            select r.* from unnest($2::text[]) as i(id) cross join lateral (
+              select case_id as "caseId", transaction_id as "transactionId", request_reason as "requestReason",
+                extract(epoch from asked_at) as "askedAt", state, reason, extract(epoch from due_at) as "dueAt",
+                extract(epoch from ended_at) as "endedAt", answer::text as answer
+              from refund_requests where transaction_id = i.id and \(isOfApp)
+              order by asked_at desc limit \(timelinePurchasesMax)) r
+            """,
+        bind: { [.text($0.appID), .texts($0.transactions)] })
+
+    package static let timelineConsumption = Statement<TimelineKeys, TimelineHearing.Consumption>(
+        "timeline.consumption_reports",
+        objects: """
+            select c.* from unnest($2::text[]) as i(id) cross join lateral (
+              select transaction_id as "transactionId", extract(epoch from reported_at) as "reportedAt", percentage
+              from consumption_reports where transaction_id = i.id and \(isOfApp)
+              order by reported_at desc limit \(timelinePurchasesMax)) c
+            """,
+        bind: { [.text($0.appID), .texts($0.transactions)] })
+
+    package static let timelineSubscriptions = Statement<TimelineKeys, TimelineHearing.Subscription>(
+        "timeline.chains",
+        objects: """
+            select c.original_transaction_id as "originalTransactionId", c.told_user_id as "userId", c.state,
+              c.transaction_id as "transactionId", c.product_id as "productId",
+              extract(epoch from c.expires_at) as "accessUntil", extract(epoch from c.followed_at) as "followedAt"
+            from (select distinct environment, original_transaction_id from transactions
+              where transaction_id = any($2::text[]) and \(isOfApp)) t
+            cross join lateral (
+              select original_transaction_id, told_user_id, state, transaction_id, product_id, expires_at, followed_at
+              from chains where app_id = $1 and environment = t.environment
+                and original_transaction_id = t.original_transaction_id and state is not null offset 0) c
+            """,
+        bind: { [.text($0.appID), .texts($0.transactions)] })
 }

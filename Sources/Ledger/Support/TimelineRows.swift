@@ -285,7 +285,6 @@ package struct TimelineRows: Sendable {
     package let doubleCharges: [DoubleCharge]
     package let reports: [Report]
     package let imported: [Imported]
-    /// Read by a statement of its own, a moment later.
     package var hearing = TimelineHearing()
 
     package init(

@@ -171,11 +171,20 @@ import Testing
             probe(Statements.findOrderTimeline) { lab in
                 .init(id: try await order(lab), reader: .player(["game": "u777"]))
             },
-            probe(Statements.readTimeline) { lab in
-                TimelineKeys(
-                    appID: "game", receipts: [receipt], transactions: [transaction, "t778"],
-                    orders: [try await order(lab)])
+            Probe(name: "timeline.read") { lab in
+                let rows = try await TimelineRows.read(
+                    TimelineKeys(
+                        appID: "game", receipts: [receipt], transactions: [transaction, "t778", "i\(transaction)"],
+                        orders: [try await order(lab)]), in: lab.ledger.database)
+                // The least of the kinds that the history has: none may be missing.
+                return [
+                    rows.receipts.count, rows.outcomes.count, rows.attempts.count, rows.transactions.count,
+                    rows.grants.count, rows.trusts.count, rows.imported.count, rows.ownerships.count,
+                    rows.doubleCharges.count, rows.events.count, rows.orders.count, rows.reports.count,
+                    rows.appleUpdates.count,
+                ].min() ?? 0
             },
+            probe(Statements.purchaseFacts) { _ in [(appID: "game", transactionID: transaction)] },
             probe(Statements.grantedPurchases) { _ in page },
             probe(Statements.importedPurchases) { _ in page },
             probe(Statements.postedPurchases) { _ in page },

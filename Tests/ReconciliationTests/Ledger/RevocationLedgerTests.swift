@@ -39,27 +39,28 @@ import Testing
                 from transactions where hashtext(transaction_id) % 2 = 0
                 """)
             let rows = try await lab.database.run(
-                Statement<Void, (Transaction, Bool, String?, Bool, String?)>(
+                Statement<Void, (Transaction, Bool, String?, Bool, String?, Transaction.Ending?)>(
                     "test.endings",
                     """
                     select (\(Statements.takenBack("transactions"))), \(Statements.isRefund("transactions")),
                       exists (select from transactions s where s.transaction_id = 'next of ' || transactions.transaction_id),
-                      (select ending from v_ended_purchases e where e.transaction_id = transactions.transaction_id), f.*
+                      (select ending from v_ended_purchases e where e.transaction_id = transactions.transaction_id),
+                      \(Statements.ending("transactions")), f.*
                     from transactions
                     cross join lateral (select \(Statements.storedFacts) from transactions s
                       where s.transaction_id = transactions.transaction_id) f
                     where transactions.product_id = 'pass'
                     """,
                     read: { row throws(PostgresError) in
-                        guard let transaction = try row.transaction(from: 4) else { throw row.undecodable(4) }
+                        guard let transaction = try row.transaction(from: 5) else { throw row.undecodable(5) }
                         return (
                             transaction, try row.bool(2), try row.optionalText(0), try row.bool(1),
-                            try row.optionalText(3)
+                            try row.optionalText(3), try row.ending(4)
                         )
                     }))
             #expect(rows.count == 4608)
             var seen: Set<String> = []
-            for (stored, isFollowed, takenBack, isRefund, shown) in rows {
+            for (stored, isFollowed, takenBack, isRefund, shown, read) in rows {
                 var transaction = stored
                 transaction.hasSuccessor = isFollowed && stored.mayHaveSuccessor
                 let expected: String? =
@@ -71,6 +72,7 @@ import Testing
                     }
                 seen.insert("\(String(describing: transaction.ending))")
                 #expect(takenBack == expected, "\(transaction)")
+                #expect(read == (transaction.ending == .upgraded ? nil : transaction.ending), "\(transaction)")
                 let refunds: [Transaction.Ending?] = [.refunded, .refundedInPart, .unknown]
                 #expect(isRefund == refunds.contains(transaction.ending), "\(transaction)")
                 let ending: String? =

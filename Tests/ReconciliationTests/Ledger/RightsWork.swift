@@ -173,9 +173,10 @@ extension RightsTests {
                 let page = Statements.PurchasePage(
                     appID: user.appID, userIDs: try await database.run(Statements.idsOfPerson, user), before: .newest,
                     limit: 10)
-                #expect(try await database.run(Statements.grantedPurchases, page).isEmpty)
-                #expect(try await database.run(Statements.importedPurchases, page).isEmpty)
-                #expect(try await database.run(Statements.postedPurchases, page).count == 2)
+                let lists = try await PurchaseLists.read(page, in: database)
+                #expect(lists.granted.isEmpty && lists.imported.isEmpty && lists.posted.count == 2)
+                #expect(
+                    try await database.run(Statements.purchaseFacts, [(appID: "game", transactionID: "t1")]).isEmpty)
                 try await database.run(Statements.spending, .init(appID: "game", userIDs: ["u1"], from: .now, to: .now))
                 #expect(try await database.run(Statements.isSamePerson, (user: user, other: "u9")) == [false])
                 let merge = Statements.Merge(UserName(appID: "game", key: "guest"), into: "u9", actor: "backend")

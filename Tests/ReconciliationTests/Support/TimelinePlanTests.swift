@@ -28,7 +28,7 @@ import Testing
                 try await lab.texts("select order_id::text from grants where transaction_id = 't777'").first
                     .flatMap(UUID.init(uuidString:)))
             let keys = TimelineKeys(
-                appID: "game", receipts: [receipt], transactions: ["t777", "t778"], orders: [order])
+                appID: "game", receipts: [receipt], transactions: ["t777", "t778", "it777"], orders: [order])
             let page = Statements.PurchasePage(
                 appID: "game", userIDs: ["u777", "u778"], before: .newest, limit: 51)
             let tenDaysAgo = Int(Date.now.timeIntervalSince1970 - 10 * 86_400) * 1_000_000
@@ -48,13 +48,32 @@ import Testing
                     try await check(Statements.findOrderTimeline, .init(id: order, reader: reader), lab)
                     try await check(Statements.findTransactionTimeline, .init(id: "t777", reader: reader), lab)
                 }
-                try await check(Statements.readTimeline, keys, lab)
-                try await check(Statements.readTimelineHearing, keys, lab)
+                try await check(Statements.timelineReceipts, keys, lab)
+                try await check(Statements.timelineOutcomes, keys, lab)
+                try await check(Statements.timelineAttempts, keys, lab)
+                try await check(Statements.timelineTransactions, keys, lab)
+                try await check(Statements.timelineGrants, keys, lab)
+                try await check(Statements.timelineTrusts, keys, lab)
+                try await check(Statements.timelineImported, keys, lab)
+                try await check(Statements.timelineOwnerships, keys, lab)
+                try await check(Statements.timelineDoubleCharges, keys, lab)
+                try await check(Statements.timelineEvents, keys, lab)
+                try await check(Statements.timelineOrders, keys, lab)
+                try await check(Statements.timelineReports, keys, lab)
+                try await check(Statements.timelineAppleUpdates, keys, lab)
+                try await check(Statements.timelineCommands, keys, lab, findsSome: false)
+                try await check(Statements.timelineHalts, keys, lab, findsSome: false)
+                try await check(Statements.timelineNotifications, keys, lab, findsSome: false)
+                try await check(Statements.timelineRevocations, keys, lab, findsSome: false)
+                try await check(Statements.timelineRefundRequests, keys, lab, findsSome: false)
+                try await check(Statements.timelineConsumption, keys, lab, findsSome: false)
+                try await check(Statements.timelineSubscriptions, keys, lab, findsSome: false)
                 for page in [page, later] {
                     try await check(Statements.grantedPurchases, page, lab)
                     try await check(Statements.importedPurchases, page, lab)
                     try await check(Statements.postedPurchases, page, lab)
                 }
+                try await check(Statements.purchaseFacts, [(appID: "game", transactionID: "t777")], lab)
                 try await check(Statements.spending, month, lab)
                 let explainer = Explainer(database: lab.database, keys: nil)
                 let start = ContinuousClock.now
@@ -66,11 +85,12 @@ import Testing
         }
     }
 
+    /// - Parameter findsSome: whether the history has rows for it.
     private func check<Parameters: Sendable, Row: Sendable>(
-        _ statement: Statement<Parameters, Row>, _ parameters: Parameters, _ lab: LedgerLab
+        _ statement: Statement<Parameters, Row>, _ parameters: Parameters, _ lab: LedgerLab, findsSome: Bool = true
     ) async throws {
         let rows = try await lab.database.run(statement, parameters)
-        #expect(!rows.isEmpty, "\(statement.name) found nothing")
+        #expect(rows.isEmpty != findsSome, "\(statement.name) found \(rows.count) rows")
         let explain = Statement<Parameters, String>(
             "test.explain", "explain \(statement.sql)", bind: statement.bind,
             read: { row throws(PostgresError) in try row.text(0) })

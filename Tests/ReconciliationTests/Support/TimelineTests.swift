@@ -214,11 +214,9 @@ import Testing
                 ("owner-1", ["t1 granted -"]), ("poster-2", ["t1 already_granted owned_by_another_user"]),
             ] {
                 let page = Statements.PurchasePage(appID: "game", userIDs: [user], before: .newest, limit: 9)
-                let places =
-                    try await lab.database.run(Statements.grantedPurchases, page)
-                    + lab.database.run(Statements.postedPurchases, page)
+                let lists = try await PurchaseLists.read(page, in: lab.database)
                 #expect(
-                    places.flatMap(\.topUps).map {
+                    (lists.granted + lists.posted).flatMap(\.topUps).map {
                         "\($0.transactionId ?? "-") \($0.state.rawValue) \($0.reason ?? "-")"
                     } == words)
             }
