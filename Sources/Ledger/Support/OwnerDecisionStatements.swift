@@ -113,10 +113,10 @@ extension Statements {
         "own.judge_claims",
         """
         update receipts set due_at = now(), rescues = 0
-        where id in (
-          select id from receipts where state = 'held' and app_id = $1 and id in (
-            select receipt_id from outcomes where state = 'held' and reason = '\(Reason.transferReview.rawValue)')
-          order by id for no key update)
+        where id = any(array(
+          select id from receipts where state = 'held' and app_id = $1 and id = any(array(
+            select receipt_id from outcomes where state = 'held' and reason = '\(Reason.transferReview.rawValue)'))
+          order by id for no key update))
         """,
         bind: { [.text($0.appID)] })
 }

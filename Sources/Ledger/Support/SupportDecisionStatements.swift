@@ -125,8 +125,8 @@ extension Statements {
         "give.judge_again",
         """
         update receipts set due_at = now(), rescues = 0, attempt = attempt + 1
-        where id in (
-          select id from receipts where id = any($1::uuid[]) and settled_at is null order by id for no key update)
+        where id = any(array(
+          select id from receipts where id = any($1::uuid[]) and settled_at is null order by id for no key update))
         """,
         bind: { [.uuids($0)] })
 }

@@ -113,7 +113,7 @@ extension RightsTests {
                     .init(
                         submissions: [Submission(appID: "game", userID: "u1", proof: proof)],
                         schedule: RetrySchedule(), headers: headers))
-                #expect(try await database.run(Statements.readReceipts, [id]).count == 1)
+                #expect(try await database.receiptViews([id]).count == 1)
                 try await database.run(Statements.finishedReceipts, [id])
                 let named = Submission(appID: "game", userID: "u1", proof: proof, declared: Declaration(item: "x"))
                 let said = try await database.run(Statements.sayLines, [SaidLine(submission: named, linesMax: 16)])
