@@ -80,12 +80,12 @@ extension Database {
             let endings = transaction.queue(Statements.readEndings, ids)
             let holders = transaction.queue(Statements.readHolders, ids)
             try transaction.commit()
-            var views = Dictionary(read.rows.map { ($0.id, $0) }, uniquingKeysWith: { first, _ in first })
-            for ending in endings.rows {
-                views[ending.receiptID]?.change(ending.transactionID) { $0.reason = $0.reason ?? ending.reason }
-            }
-            for holder in holders.rows {
-                views[holder.receiptID]?.change(holder.transactionID) { $0.holder = holder.userID }
+            let endingsOf = Dictionary(grouping: endings.rows, by: \.receiptID)
+            let holdersOf = Dictionary(grouping: holders.rows, by: \.receiptID)
+            var views: [UUID: ReceiptView] = [:]
+            for var view in read.rows {
+                view.add(endingsOf[view.id] ?? [], holdersOf[view.id] ?? [])
+                views[view.id] = view
             }
             return views
         }
@@ -93,9 +93,17 @@ extension Database {
 }
 
 extension ReceiptView {
-    fileprivate mutating func change(_ transactionID: String, _ change: (inout TransactionView) -> Void) {
-        for index in transactions.indices where transactions[index].transactionId.isSameText(as: transactionID) {
-            change(&transactions[index])
+    /// Adds to the purchases what is so of few of them, by the bytes of their ids.
+    fileprivate mutating func add(_ endings: [Statements.EndedPurchase], _ holders: [Statements.PurchaseHolder]) {
+        guard !endings.isEmpty || !holders.isEmpty else { return }
+        let reasons = Dictionary(
+            endings.map { (Array($0.transactionID.utf8), $0.reason) }, uniquingKeysWith: { first, _ in first })
+        let users = Dictionary(
+            holders.map { (Array($0.transactionID.utf8), $0.userID) }, uniquingKeysWith: { first, _ in first })
+        for index in transactions.indices {
+            let id = Array(transactions[index].transactionId.utf8)
+            transactions[index].reason = transactions[index].reason ?? reasons[id]
+            transactions[index].holder = users[id] ?? nil
         }
     }
 }
