@@ -94,7 +94,8 @@ package final class Ledger: Sendable {
         views = GroupCommit(
             name: "views", writers: writers, pace: .clients, size: { _ in (rows: 1, bytes: 16) },
             flush: { ids throws(PostgresError) in
-                try await Self.lookUp(ids, Statements.readReceipts, in: database, by: \.id)
+                let views = try await database.receiptViews(Array(Set(ids)))
+                return ids.map { views[$0] }
             })
         lines = GroupCommit(
             // One writer, so that the lines which one process says of a receipt keep their order.

@@ -33,6 +33,7 @@ package enum Schema {
         migration(28, "seals", PackageResources._028_seals_sql),
         migration(29, "sweep_standings", PackageResources._029_sweep_standings_sql),
         migration(30, "wakes", PackageResources._030_wakes_sql),
+        migration(31, "short_functions", PackageResources._031_short_functions_sql),
         migration(33, "book_gaps", PackageResources._033_book_gaps_sql),
     ]
 

@@ -128,20 +128,16 @@ package struct Repairs: Sendable {
     package func decideOwner(
         _ userID: String, of transactionID: String, appID: String, isWrittenBack: Bool = false
     ) async throws(PostgresError) -> String? {
-        try await database.run(
-            Statements.decideOwner,
+        try await database.decideOwner(
             .init(
-                appID: appID, transactionID: transactionID, userID: userID, actor: actor, isWrittenBack: isWrittenBack)
-        ).first
+                appID: appID, transactionID: transactionID, userID: userID, actor: actor, isWrittenBack: isWrittenBack))
     }
 
     /// Records a person's decision that a held purchase belongs to a user; a worker then gives the goods, once.
     package func give(_ supportDecision: Statements.SupportDecision) async throws(PostgresError)
         -> SupportDecisionAnswer
     {
-        // The statement always returns one row.
-        try await database.run(Statements.give, (supportDecision: supportDecision, actor: actor)).first
-            ?? SupportDecisionAnswer(outcome: .unknown, reason: nil)
+        try await database.give(supportDecision, by: actor)
     }
 
     /// Sets the lane that goes first where Apple limits this app's calls, for so long; `fresh` stays as always.

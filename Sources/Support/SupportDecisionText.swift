@@ -1,5 +1,5 @@
 package import Ledger
-import Purchases
+package import Purchases
 
 extension SupportDecisionAnswer {
     /// The answer as text for the person who ran the command.

@@ -10,7 +10,7 @@ package struct Rights: Sendable {
     package let ofRoles: [DatabaseRole: [Right]]
 
     package static let all =
-        ofTheRest + ofHearing + ofSweeps + ofNotificationSweeps + ofCustomerSweeps + ofBooks + ofSeals
+        ofTheRest + ofParts + ofHearing + ofSweeps + ofNotificationSweeps + ofCustomerSweeps + ofBooks + ofSeals
 
     private static let ofTheRest: [Rights] = [
         table(

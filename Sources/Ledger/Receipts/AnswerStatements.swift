@@ -15,7 +15,7 @@ package struct ReceiptView: Sendable, Equatable {
         /// RFC 3339, UTC.
         package let purchasedAt: String?
         package let state: String
-        package let reason: String?
+        package fileprivate(set) var reason: String?
         /// Whether the grant is the poster's; nil without a grant.
         package let isOwn: Bool?
         /// Where another user has the purchase by less than proof: when the poster may finish it, RFC 3339, UTC.
@@ -51,7 +51,7 @@ package struct ReceiptView: Sendable, Equatable {
     package var transactionID: String?
     package let receivedAt: Date
     package let dueAt: Date?
-    package let transactions: [TransactionView]
+    package fileprivate(set) var transactions: [TransactionView]
 
     package init(
         id: UUID, appID: String, userID: String?, kind: Proof.Kind, state: ReceiptState, reason: String?,
@@ -72,15 +72,54 @@ package struct ReceiptView: Sendable, Equatable {
     }
 }
 
+extension Database {
+    /// Receipts as their posters may see them, by their ids, all of one snapshot. Unknown ids are missing.
+    func receiptViews(_ ids: [UUID]) async throws(PostgresError) -> [UUID: ReceiptView] {
+        try await transact("ledger.read_receipts", isSnapshot: true) { transaction throws(PostgresError) in
+            let read = transaction.queue(Statements.readReceipts, ids)
+            let endings = transaction.queue(Statements.readEndings, ids)
+            let holders = transaction.queue(Statements.readHolders, ids)
+            try transaction.commit()
+            let endingsOf = Dictionary(grouping: endings.rows, by: \.receiptID)
+            let holdersOf = Dictionary(grouping: holders.rows, by: \.receiptID)
+            var views: [UUID: ReceiptView] = [:]
+            for var view in read.rows {
+                view.add(endingsOf[view.id] ?? [], holdersOf[view.id] ?? [])
+                views[view.id] = view
+            }
+            return views
+        }
+    }
+}
+
+extension ReceiptView {
+    /// Adds to the purchases what is so of few of them, by the bytes of their ids.
+    fileprivate mutating func add(_ endings: [Statements.EndedPurchase], _ holders: [Statements.PurchaseHolder]) {
+        guard !endings.isEmpty || !holders.isEmpty else { return }
+        let reasons = Dictionary(
+            endings.map { (Array($0.transactionID.utf8), $0.reason) }, uniquingKeysWith: { first, _ in first })
+        let users = Dictionary(
+            holders.map { (Array($0.transactionID.utf8), $0.userID) }, uniquingKeysWith: { first, _ in first })
+        for index in transactions.indices {
+            let id = Array(transactions[index].transactionId.utf8)
+            transactions[index].reason = transactions[index].reason ?? reasons[id]
+            transactions[index].holder = users[id] ?? nil
+        }
+    }
+}
+
 extension Statements {
     /// Receipts with what became of each of their transactions. Unknown ids are missing from the result.
     package static let readReceipts = Statement<[UUID], ReceiptView>(
         "ledger.read_receipts",
         """
-        select r.id, r.app_id, r.user_id, r.kind, \(toldState("r")), \(toldReason("r")), r.transaction_id, r.received_at, r.due_at, t.list,
-          r.order_id
+        select r.id, r.app_id, r.user_id, r.kind,
+          case when \(isUntold("r")) then 'held' else \(shownState("r")) end,
+          case when \(isUntold("r")) then 'possession_missing' else r.reason end,
+          r.transaction_id, r.received_at, r.due_at, t.list, r.order_id
         from unnest($1::uuid[]) as i(id)
-        cross join lateral (select id, app_id, user_id, order_id, kind, is_vouched, state, reason, transaction_id, received_at, due_at
+        cross join lateral (select id, app_id, user_id, order_id, kind, is_vouched, state, reason, transaction_id,
+            received_at, due_at
           from receipts where id = i.id offset 0) r
         cross join lateral (
           select coalesce(jsonb_agg(jsonb_strip_nulls(jsonb_build_object(
@@ -88,35 +127,37 @@ extension Statements {
               'productId', f.product_id, 'quantity', f.quantity, 'environment', f.environment,
               'purchasedAt', to_char(f.purchased_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'),
               'terms', nullif(\(terms("f")), '{}'),
-              'state', \(toldState("o")),
-              'reason', coalesce(\(toldReason("o")),
-                case when o.state in ('granted', 'already_granted') then f.taken_back end),
+              'state', case when o.is_untold then 'held' else \(shownState("o")) end,
+              'reason', case when o.is_untold then 'possession_missing' else o.reason end,
               'isOwn', case when o.state in ('granted', 'already_granted')
                 then o.reason is distinct from 'owned_by_another_user' end,
-              'safeAt', case when o.reason = 'owned_by_another_user' and \(isUntold("o")) is not true then
+              'safeAt', case when o.reason = 'owned_by_another_user' and not o.is_untold then
                 to_char(o.safe_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') end,
               'isDisputed', case when o.reason = 'owned_by_another_user' then o.safe_at > now() end,
               'appleAsked', case when '\(MatchReason.appleUnasked.rawValue)' = any(o.reasons) then false end,
-              'goods', case when o.state in ('granted', 'already_granted')
-                -- What came with it was another user's.
-                and o.reason is distinct from 'owned_by_another_user' and o.reason is distinct from 'transferred'
-                and g.transaction_id = o.transaction_id then g.goods end,
-              'grantedAs', case when \(isPosters) then g.transaction_id end,
-              'orderId', case when \(isPosters) then g.order_id end,
-              'holder', case when o.reason = 'owned_by_another_user' and \(isUntold("o")) is not true then \(holder) end))
+              'goods', case when o.is_with_goods and g.transaction_id = o.transaction_id then g.goods end,
+              'grantedAs', case when o.is_with_goods and g.app_id = r.app_id then g.transaction_id end,
+              'orderId', case when o.is_with_goods and g.app_id = r.app_id then g.order_id end))
               order by f.purchased_at, o.transaction_id), '[]'::jsonb) as list
-          from outcomes o
-          -- A bare id shows nothing of a purchase that others have posted, and neither does another purchase under its id.
+          from (
+            select transaction_id, state, reason, reasons, granted_as, safe_at,
+              \(isUntold("outcomes")) is true as is_untold,
+              -- What came with a purchase that moved was another user's.
+              state in ('granted', 'already_granted') and reason is distinct from 'owned_by_another_user'
+                and reason is distinct from 'transferred' as is_with_goods
+            from outcomes
+            -- What is given under the id behind its environment stands once.
+            where receipt_id = r.id and (state <> 'held'
+              and right(granted_as, length(transaction_id) + 1) = '/' || transaction_id) is not true) o
+          -- A bare id shows nothing of a purchase that others have posted, and neither does another purchase under its
+          -- id.
           left join lateral (select original_transaction_id, product_id, quantity, environment, purchased_at, facts,
-              expires_at, ownership,
-              nullif(\(takenBack("transactions")), 'review') as taken_back
+              expires_at, ownership
             from transactions where transaction_id = o.transaction_id and app_id = r.app_id
-            and o.reason is distinct from 'possession_missing' and o.reason is distinct from 'id_collision' and \(isUntold("o")) is not true offset 0) f on true
-          left join lateral (select transaction_id, goods, order_id, user_id, app_id from grants
-            where transaction_id = coalesce(o.granted_as, o.transaction_id) offset 0) g on true
-          -- What is given under the id behind its environment stands once.
-          where o.receipt_id = r.id and (o.state <> 'held'
-            and right(o.granted_as, length(o.transaction_id) + 1) = '/' || o.transaction_id) is not true) t
+              and o.reason is distinct from 'possession_missing' and o.reason is distinct from 'id_collision'
+              and not o.is_untold offset 0) f on true
+          left join lateral (select transaction_id, goods, order_id, app_id from grants
+            where transaction_id = coalesce(o.granted_as, o.transaction_id) offset 0) g on true) t
         """,
         bind: { [.uuids($0)] },
         read: { row throws(PostgresError) in
@@ -128,20 +169,67 @@ extension Statements {
                 transactions: try row.decoded(9))
         })
 
-    /// SQL: whether the poster has the purchase of an outcome `o` and its grant `g`, and the order in it.
-    private static let isPosters = """
-        o.state in ('granted', 'already_granted') and o.reason is distinct from 'owned_by_another_user'
-                and o.reason is distinct from 'transferred' and g.app_id = r.app_id
+    /// A poster's purchase that Apple has taken back since.
+    struct EndedPurchase: Sendable {
+        let receiptID: UUID
+        let transactionID: String
+        let reason: String
+    }
+
+    /// The posters' purchases in these receipts that Apple has taken back since they were granted, each with the reason.
+    /// By the purchase's id alone: the index of refunds is empty to statistics of a time without any.
+    static let readEndings = Statement<[UUID], EndedPurchase>(
+        "ledger.read_endings",
         """
-    /// SQL: who has the purchase of an outcome `o` now: by a move or a person, by its grant `g`, or by the former system.
-    private static let holder = """
-        \(person("""
-            coalesce((select w.user_id from ownerships w where w.transaction_id = g.transaction_id and w.app_id = r.app_id
-                and w.move > 0 order by w.move desc limit 1),
-              case when g.app_id = r.app_id then g.user_id end,
-              (select m.user_id from imported_grants m where m.transaction_id = o.transaction_id and m.app_id = r.app_id))
-            """, of: "r.app_id"))
+        select i.id, o.transaction_id, f.reason
+        from unnest($1::uuid[]) as i(id)
+        cross join lateral (select app_id from receipts where id = i.id offset 0) r
+        cross join lateral (
+          select transaction_id from outcomes
+          where receipt_id = i.id and state in ('granted', 'already_granted') and reason is null offset 0) o
+        cross join lateral (
+          select app_id, nullif(\(takenBack("transactions")), '\(Reason.review.rawValue)') as reason
+          from transactions where transaction_id = o.transaction_id offset 0) f
+        where f.app_id = r.app_id and f.reason is not null
+        """,
+        bind: { [.uuids($0)] },
+        read: { row throws(PostgresError) in
+            EndedPurchase(receiptID: try row.uuid(0), transactionID: try row.text(1), reason: try row.text(2))
+        })
+
+    /// Who has a purchase that another user than its poster has.
+    struct PurchaseHolder: Sendable {
+        let receiptID: UUID
+        let transactionID: String
+        let userID: String?
+    }
+
+    /// Who has the purchases in these receipts that other users have: by a move or a person, by the grant, or by the
+    /// former system. None for a poster who is not told that another user has it.
+    static let readHolders = Statement<[UUID], PurchaseHolder>(
+        "ledger.read_holders",
         """
+        select i.id, o.transaction_id, \(person("h.user_id", of: "r.app_id"))
+        from unnest($1::uuid[]) as i(id)
+        cross join lateral (select app_id, kind, is_vouched from receipts where id = i.id offset 0) r
+        cross join lateral (
+          select transaction_id, granted_as, reason from outcomes
+          where receipt_id = i.id and reason = 'owned_by_another_user' offset 0) o
+        left join lateral (select transaction_id, user_id, app_id from grants
+          where transaction_id = coalesce(o.granted_as, o.transaction_id) offset 0) g on true
+        cross join lateral (select coalesce(
+          (select w.user_id from ownerships w where w.transaction_id = g.transaction_id and w.app_id = r.app_id
+              and w.move > 0 order by w.move desc limit 1),
+          case when g.app_id = r.app_id then g.user_id end,
+          (select m.user_id from imported_grants m
+            where m.transaction_id = o.transaction_id and m.app_id = r.app_id)) as user_id offset 0) h
+        where \(isUntold("o")) is not true
+        """,
+        bind: { [.uuids($0)] },
+        read: { row throws(PostgresError) in
+            PurchaseHolder(
+                receiptID: try row.uuid(0), transactionID: try row.text(1), userID: try row.optionalText(2))
+        })
 
     /// SQL: the ``PurchaseTerms`` of a row of `transactions`, as JSON; `{}` where there is no row or it says nothing.
     static func terms(_ row: String) -> String {
@@ -166,12 +254,6 @@ extension Statements {
     /// poster gets the same answer for a purchase of another user as for a purchase of nobody.
     private static func isUntold(_ row: String) -> String {
         "(r.kind = 'identifier' and not r.is_vouched and \(row).reason = 'owned_by_another_user')"
-    }
-    private static func toldState(_ row: String) -> String {
-        "case when \(isUntold(row)) then 'held' else \(shownState(row)) end"
-    }
-    private static func toldReason(_ row: String) -> String {
-        "case when \(isUntold(row)) then 'possession_missing' else \(row).reason end"
     }
 
     /// Which of these receipts a long poll waits for no more: those that are no longer tried, or were given on trust.

@@ -1,5 +1,5 @@
 import Foundation
-package import Postgres
+import Postgres
 import Purchases
 
 extension Statements {
@@ -35,95 +35,101 @@ extension Statements {
         }
     }
 
-    /// `makegood support give`: stores a decision about the owner of a purchase, and makes the receipts due that hold
-    /// it. A worker then grants the purchase, as it grants all (``evidence``, ``settle``). One row: whether the
-    /// decision is stored or why not, and why the purchase is held or rejected.
-    ///
-    /// While nothing is granted, a later decision replaces an earlier one. The statement makes verdicts stale that were
-    /// matched before it, because they would hold the purchase for another while.
-    package static let give = Statement<(supportDecision: SupportDecision, actor: String), SupportDecisionAnswer>(
-        "repair.give",
+    /// A receipt of the app that shows a purchase and has not granted it.
+    struct ShowingReceipt: Sendable {
+        let id: UUID
+        let showing: UndecidedPurchase.Showing
+    }
+
+    /// The receipts that show a purchase and have not granted it, in the order of ``UndecidedPurchase/showings``.
+    static let readShowings = Statement<SupportDecision, ShowingReceipt>(
+        "give.read_showings",
         """
-        with shown as (
-          select o.state, o.reason, o.granted_as, r.id, r.kind, r.settled_at is null as is_open,
-            r.kind = 'identifier' or \(isStored)
-              or exists (select from kept_payloads k where k.receipt_id = r.id) as has_proof
-          from outcomes o cross join lateral (
-            select id, app_id, kind, received_at, settled_at from receipts where id = o.receipt_id and app_id = $1 offset 0) r
-          where o.transaction_id = $2 and o.state <> 'granted'),
-        held as (
-          select * from shown where state = 'held' and is_open
-            and (reason in (\(givenByPerson)) or reason = '\(Reason.idCollision.rawValue)' and granted_as is not null)),
-        -- The id under which it is given: behind its environment, if a purchase of another one is granted under its own.
-        named as (
-          select coalesce((
-            select granted_as from shown
-            where granted_as in ('Production/' || $2, 'Sandbox/' || $2)
-              or state = 'held' and is_open and reason in (\(givenByPerson))
-            order by is_open desc, state = 'held' desc, granted_as nulls last limit 1), $2) as id),
-        receiver as (select \(person("$3", of: "$1")) as user_id),
-        answer as (
-          select case
-            when exists (select from grants where transaction_id = (select id from named) and app_id = $1)
-              then 'granted'
-            when exists (select from grants where transaction_id = (select id from named)) then 'collision'
-            when exists (select from imported_grants
-              where transaction_id = (select id from named) and app_id = $1) then 'imported'
-            when exists (select from transactions
-              where transaction_id = (select id from named) and app_id = $1
-                and \(takenBack("transactions")) in ('refunded', 'withdrawn')) then 'refunded'
-            when exists (select from transactions
-              where transaction_id = (select id from named) and app_id = $1
-              and ownership in (\(sharedOwnerships))) then 'shared'
-            when not exists (select from held) then coalesce((
-              select case when is_open and state = 'held' then 'waits' when is_open then 'open' else 'ended' end
-              from shown order by is_open desc, state = 'held' desc limit 1), 'unknown')
-            when not exists (select from held where has_proof) then 'gone'
-            when not exists (select from held where has_proof and ($7 or kind <> 'identifier')) then 'unasked'
-            when $4::text is null and not exists (
-              select from held where reason <> '\(Reason.itemUnknown.rawValue)') then 'itemless'
-            when exists (select from user_protection where fingerprint <> '') and not exists (
-              select from users u where u.app_id = $1 and u.user_key = (select user_id from receiver)
-                and u.erased_at is null) then 'stranger'
-            else 'decided' end as word),
-        person(id) as (\(idsOfPerson("$3", of: "$1"))),
-        decided as (
-          insert into support_decisions (app_id, transaction_id, user_id, item, token)
-          select $1, id, user_id, $4, case when $8 then coalesce(\(tokenOfPerson), $9) end from receiver, named
-          where (select word from answer) = 'decided' and not $10
-          on conflict (app_id, transaction_id) do update set user_id = excluded.user_id, item = excluded.item,
-            token = excluded.token, decided_at = now()
-          returning user_id, token),
-        issued as (
-          insert into user_tokens (app_id, token, user_id, source)
-          select $1, token, user_id, 'issued' from decided where token = $9
-          on conflict do nothing),
-        audited as (
-          insert into audits (actor, action, details)
-          select $6, 'support.give', jsonb_strip_nulls(jsonb_build_object('app', $1, 'transaction', id,
-            'receiver', user_id, 'item', $4::text, 'because', $5::text))
-          from decided, named),
-        due as (
-          update receipts set due_at = now(), rescues = 0, attempt = attempt + 1
-          where id in (                -- in their order: two persons may decide about purchases of the same receipts
-            select id from receipts
-            where id in (select id from held) and settled_at is null and (select count(*) from decided) > 0
-            order by id for no key update))
-        select word, (select reason from shown order by is_open desc, state = 'held' desc limit 1) from answer
+        select r.id, o.state, o.reason, o.granted_as, r.settled_at is null,
+          r.kind = '\(Proof.Kind.identifier.rawValue)',
+          r.kind = '\(Proof.Kind.identifier.rawValue)' or \(isStored)
+            or exists (select from kept_payloads k where k.receipt_id = r.id)
+        from outcomes o cross join lateral (
+          select id, kind, received_at, settled_at from receipts where id = o.receipt_id and app_id = $1 offset 0) r
+        where o.transaction_id = $2 and o.state <> 'granted'
+        order by r.settled_at is null desc, o.state = 'held' desc, o.granted_as nulls last, r.id
+        """,
+        bind: { [.text($0.appID), .text($0.transactionID)] },
+        read: { row throws(PostgresError) in
+            ShowingReceipt(
+                id: try row.uuid(0),
+                showing: .init(
+                    state: try row.word(1), reason: try row.optionalText(2).flatMap(Reason.init(rawValue:)),
+                    grantedAs: try row.optionalText(3), isOpen: try row.bool(4), isBareID: try row.bool(5),
+                    hasProof: try row.bool(6)))
+        })
+
+    /// What stands against giving a purchase to a user, beside its receipts.
+    struct PurchaseToGive: Sendable {
+        let isGrantOfApp: Bool?
+        let isImported: Bool
+        let isTakenBack: Bool
+        let isShared: Bool
+        /// The user who has the named user's things by now.
+        let receiverID: String
+        let isForStranger: Bool
+    }
+
+    /// One row: the grants and facts of the purchase under the id by which it would be given, and the user who is to
+    /// have it.
+    static let readPurchaseToGive = Statement<SupportDecision, PurchaseToGive>(
+        "give.read_purchase",
+        """
+        select (select app_id = $1 from grants where transaction_id = $2),
+          exists (select from imported_grants where transaction_id = $2 and app_id = $1),
+          coalesce(t.ending in ('\(Reason.refunded.rawValue)', '\(Reason.withdrawn.rawValue)'), false),
+          coalesce(t.is_shared, false), receiver.user_id,
+          exists (select from user_protection where fingerprint <> '') and not exists (select from users u
+            where u.app_id = $1 and u.user_key = receiver.user_id and u.erased_at is null)
+        from (select \(person("$3", of: "$1")) as user_id offset 0) receiver
+        left join lateral (
+          select \(takenBack("transactions")) as ending, ownership in (\(sharedOwnerships)) as is_shared
+          from transactions where transaction_id = $2 and app_id = $1 offset 0) t on true
+        """,
+        bind: { [.text($0.appID), .text($0.transactionID), .text($0.userID)] },
+        read: { row throws(PostgresError) in
+            PurchaseToGive(
+                isGrantOfApp: try row.optionalBool(0), isImported: try row.bool(1), isTakenBack: try row.bool(2),
+                isShared: try row.bool(3), receiverID: try row.text(4), isForStranger: try row.bool(5))
+        })
+
+    /// A support decision as it is stored.
+    struct StoredDecision: Sendable {
+        let decision: SupportDecision
+        let receiverID: String
+        /// Leads to the receiver; nil: Apple is not told.
+        let token: UUID?
+    }
+
+    /// Stores a decision. While nothing is granted, a later decision replaces an earlier one.
+    static let writeDecision = Statement<StoredDecision, Void>(
+        "give.write_decision",
+        """
+        insert into support_decisions (app_id, transaction_id, user_id, item, token) values ($1, $2, $3, $4, $5)
+        on conflict (app_id, transaction_id) do update set user_id = excluded.user_id, item = excluded.item,
+          token = excluded.token, decided_at = now()
         """,
         bind: {
             [
-                .text($0.supportDecision.appID), .text($0.supportDecision.transactionID),
-                .text($0.supportDecision.userID), .text($0.supportDecision.item),
-                .text($0.supportDecision.because), .text($0.actor), .bool($0.supportDecision.canAsk),
-                .bool($0.supportDecision.isWrittenBack),
-                .uuid(UUID()), .bool($0.supportDecision.isDryRun),
+                .text($0.decision.appID), .text($0.decision.transactionID), .text($0.receiverID),
+                .text($0.decision.item), .uuid($0.token),
             ]
-        },
-        read: { row throws(PostgresError) in
-            SupportDecisionAnswer(
-                outcome: try row.word(0), reason: try row.optionalText(1).flatMap(Reason.init(rawValue:)))
         })
 
-    private static let givenByPerson = Reason.givenByPerson.map { "'\($0.rawValue)'" }.joined(separator: ", ")
+    /// Makes receipts due that are still open, in the order of their ids: two persons may decide about purchases of the
+    /// same receipts. Verdicts that were matched before are stale, because they would hold the purchase for another
+    /// while.
+    static let judgeAgain = Statement<[UUID], Void>(
+        "give.judge_again",
+        """
+        update receipts set due_at = now(), rescues = 0, attempt = attempt + 1
+        where id = any(array(
+          select id from receipts where id = any($1::uuid[]) and settled_at is null order by id for no key update))
+        """,
+        bind: { [.uuids($0)] })
 }

@@ -88,7 +88,9 @@ import Testing
             appVersion: nil, details: "{}")
         return [
             probe(Statements.fetchReceipts) { _ in [receipt] },
-            probe(Statements.readReceipts) { _ in [receipt] },
+            Probe(name: "ledger.read_receipts") { lab in
+                try await lab.ledger.database.receiptViews([receipt]).count
+            },
             probe(Statements.finishedReceipts) { _ in [receipt] },
             probe(
                 Statement<UUID, String>(

@@ -163,6 +163,36 @@ import Testing
         }
     }
 
+    @Test("P10: of two persons who decide at once each sees the other's decision, or decides nothing")
+    func decisionsAtOnce() async throws {
+        try await LedgerLab.with(connections: 4) { lab in
+            try await lab.settle(try await lab.post("u1"), Self.owned("p1", by: "u1"))
+            let repairs = Repairs(database: lab.ledger.database, actor: "ann")
+            var (decisions, moves) = (0, 0)
+            for round in 1...8 {
+                let answers = try await withThrowingTaskGroup(of: (user: String, holder: String?).self) { group in
+                    for user in ["u2", "u3"] {
+                        group.addTask {
+                            let holder = try await repairs.decideOwner(user, of: "p1", appID: "game")
+                            return (user: user, holder: holder)
+                        }
+                    }
+                    var answers: [(user: String, holder: String?)] = []
+                    for try await answer in group { answers.append(answer) }
+                    return answers
+                }
+                let decided = answers.filter { $0.holder != nil }
+                #expect(!decided.isEmpty, "round \(round)")
+                decisions += decided.count
+                moves += decided.count { $0.holder != $0.user }
+                #expect(try await lab.number("select count(*) from ownerships where move > 0") == decisions)
+                #expect(try await lab.number("select max(move)::bigint from ownerships") == decisions)
+                #expect(try await lab.number("select count(*) from audits where action = 'support.own'") == decisions)
+                #expect(try await Self.told(lab).count == 2 * moves)
+            }
+        }
+    }
+
     @Test("what is over, taken back or claimed before the last move moves nothing")
     func bounds() async throws {
         try await LedgerLab.with { lab in
