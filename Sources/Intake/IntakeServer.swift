@@ -42,6 +42,7 @@ package struct IntakeServer: Service {
     private let reports: ReportRoutes
     private let products: ProductRoutes
     private let events: EventRoutes
+    private let feedGroups: FeedGroupRoutes
     private let explain: ExplainRoutes
     private let purchases: PurchaseRoutes
     private let entitlements: EntitlementRoutes
@@ -98,6 +99,8 @@ package struct IntakeServer: Service {
             ledger: ledger, configuration: configuration, authenticator: authenticator, bodies: bodies)
         products = ProductRoutes(configuration: configuration, catalogues: catalogues, authenticator: authenticator)
         events = EventRoutes(ledger: ledger, configuration: configuration, authenticator: authenticator, health: health)
+        feedGroups = FeedGroupRoutes(
+            ledger: ledger, configuration: configuration, authenticator: authenticator, bodies: bodies)
         explain = ExplainRoutes(
             configuration: configuration, authenticator: authenticator, lists: lists, ledger: ledger)
         purchases = PurchaseRoutes(configuration: configuration, authenticator: authenticator, lists: lists)
@@ -163,6 +166,7 @@ package struct IntakeServer: Service {
         reports.add(to: router)
         products.add(to: router)
         events.add(to: router)
+        feedGroups.add(to: router)
         explain.add(to: router)
         purchases.add(to: router)
         entitlements.add(to: router)

@@ -35,6 +35,7 @@ package enum Schema {
         migration(30, "wakes", PackageResources._030_wakes_sql),
         migration(31, "short_functions", PackageResources._031_short_functions_sql),
         migration(33, "book_gaps", PackageResources._033_book_gaps_sql),
+        migration(34, "feed_groups", PackageResources._034_feed_groups_sql),
     ]
 
     private static func migration(_ number: Int, _ name: String, _ file: [UInt8]) -> Migration {

@@ -115,6 +115,17 @@ struct Client: Sendable {
             .bytes(ByteBuffer(bytes: try JSONEncoder().encode(["units": units]))))
     }
 
+    /// Stores as the app's backend up to where its group has handled the events of `game`.
+    func store(_ cursor: String, in group: String, rewinds: Bool = false) async throws -> Answer {
+        let body = Data(#"{"after": "\#(cursor)", "rewind": \#(rewinds)}"#.utf8)
+        return try await with(.backend).call(
+            .PUT, "/v1/feed-groups/\(group)?appId=game", .bytes(ByteBuffer(bytes: body)))
+    }
+
+    func forget(group: String) async throws -> Answer {
+        try await with(.backend).call(.DELETE, "/v1/feed-groups/\(group)?appId=game")
+    }
+
     /// Posts a notification as Apple does.
     func notification(_ signedPayload: String) async throws -> Answer {
         var client = self

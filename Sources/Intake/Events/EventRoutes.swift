@@ -9,10 +9,12 @@ package import Service
 package import Settings
 import Synchronization
 
-/// `GET /v1/events?after=CURSOR&limit=N&wait=S&appId=A`: the app backend's feed, in commit order and without gaps.
+/// `GET /v1/events?after=CURSOR&limit=N&wait=S&appId=A`: the app backend's feed, in commit order and without gaps. With
+/// `types=T,…` events of these types alone; `group=NAME` in the place of `after` reads behind a stored cursor.
 ///
-/// Reading changes nothing: the backend keeps its cursor and may read any part again. Event ids are derived from the
-/// purchase's data, so a backend that stores the last id of each purchase gives goods once.
+/// Reading changes nothing: the backend keeps its cursor, or stores it in a group (``FeedGroupRoutes``), and may read
+/// any part again. Event ids are derived from the purchase's data, so a backend that stores the last id of each purchase
+/// gives goods once.
 package struct EventRoutes: Sendable {
     package static let limitDefault = 100
     package static let limitMax = 1000
@@ -20,6 +22,8 @@ package struct EventRoutes: Sendable {
     package static let interval: Duration = .milliseconds(200)
     /// The most readers that wait at the same time; ingest answers one more at once.
     package static let waitersMax = 64
+    /// The most pages of ``limitMax`` events that one look for events of some types reads.
+    static let pagesMax = 10
 
     private let ledger: Ledger
     private let configuration: ConfigurationHolder
@@ -38,30 +42,94 @@ package struct EventRoutes: Sendable {
 
     package func add(to router: some RouteTable) {
         router.serve(
-            "/v1/events", [.get: Endpoint("after", "limit", "wait", "appId") { request, _ in try await get(request) }])
+            "/v1/events",
+            [
+                .get: Endpoint("after", "group", "types", "limit", "wait", "appId") { request, _ in
+                    try await get(request)
+                }
+            ])
     }
+
+    /// What a request reads.
+    private struct Question {
+        var apps: [String]
+        /// Nil: all types.
+        var types: Set<String>?
+        var limit: Int
+    }
+
+    /// Events, and the cursor behind them: no event of the question lies before it that was not read.
+    private typealias Page = (events: [Event], next: EventCursor)
 
     private func get(_ request: Request) async throws -> Response {
         let caller = try await authenticator.admit(request.headers)
         try caller.require(.events)
         let wait = try WaitParameter(request).duration
-        let page = Statements.EventPage(
-            apps: try caller.apps(request.parameter("appId"), of: configuration.current.appIDs),
-            after: try Self.cursor(request), limit: try request.limit(Self.limitDefault, max: Self.limitMax))
-        var events = try await ledger.run(Statements.readEvents, page)
+        var question = Question(
+            apps: [], types: try Self.types(request), limit: try request.limit(Self.limitDefault, max: Self.limitMax))
+        let after: EventCursor
+        if let stored = try await storedPlace(request, caller) {
+            question.apps = [stored.appID]
+            after = stored.cursor
+        } else {
+            question.apps = try caller.apps(request.parameter("appId"), of: configuration.current.appIDs)
+            after = try Self.cursor(request)
+        }
+        var page = try await read(question, after: after)
         // A reader with such a place would wait for ever.
-        if events.isEmpty, try await ledger.run(Statements.isBeyondFeed, page.after).first == true {
+        if page.events.isEmpty, page.next == after, try await ledger.run(Statements.isBeyondFeed, after).first == true {
+            guard request.parameter("group") == nil else {
+                throw Problem.badParameter(
+                    "group", "a group whose cursor the feed has reached: store another cursor with rewind")
+            }
             throw Problem.badParameter("after", "a cursor that this feed has given: it has not come so far yet")
         }
-        if events.isEmpty, wait > .zero, waiters.enter() {
+        if page.events.isEmpty, wait > .zero, waiters.enter() {
             defer { waiters.leave() }
             let deadline = ContinuousClock.now + wait
-            while events.isEmpty, ContinuousClock.now < deadline, !health.isDraining {
+            while page.events.isEmpty, ContinuousClock.now < deadline, !health.isDraining {
                 try await Task.sleep(for: min(Self.interval, deadline - ContinuousClock.now))
-                events = try await ledger.run(Statements.readEvents, page)
+                page = try await read(question, after: page.next)
             }
         }
-        return try Self.response(events, try await reveal(events), after: page.after)
+        return try Self.response(page, try await reveal(page.events))
+    }
+
+    /// The next events of the question. With types, the page may be empty though more follow: its `next` lies behind
+    /// the events of other types that were read.
+    private func read(_ question: Question, after: EventCursor) async throws -> Page {
+        func look(after: EventCursor, limit: Int) async throws -> [Event] {
+            try await ledger.run(Statements.readEvents, .init(apps: question.apps, after: after, limit: limit))
+        }
+        guard let types = question.types else {
+            let events = try await look(after: after, limit: question.limit)
+            return (events, events.last?.cursor ?? after)
+        }
+        var next = after
+        for _ in 0..<Self.pagesMax {
+            let read = try await look(after: next, limit: Self.limitMax)
+            let wanted = read.filter { types.contains($0.type) }.prefix(question.limit)
+            if let last = wanted.last, wanted.count == question.limit { return (Array(wanted), last.cursor) }
+            next = read.last?.cursor ?? next
+            if !wanted.isEmpty || read.count < Self.limitMax { return (Array(wanted), next) }
+        }
+        return ([], next)
+    }
+
+    /// The app of the named group and the cursor that the group has; nil where the request names no group.
+    private func storedPlace(
+        _ request: Request, _ caller: Caller
+    ) async throws -> (appID: String, cursor: EventCursor)? {
+        guard let name = request.parameter("group") else { return nil }
+        guard request.parameter("after") == nil else {
+            throw Problem.badParameter("after", "left out beside group, which has its own cursor")
+        }
+        let appID = try caller.app(request.parameter("appId"), of: configuration.current.appIDs)
+        let key = try FeedGroupRoutes.key(name, of: appID, field: "group")
+        guard let group = try await ledger.run(Statements.readFeedGroup, key).first else {
+            throw Problem.noFeedGroup(field: "group")
+        }
+        return (appID, group.cursor)
     }
 
     /// The user ids behind the keys; empty where the events hold the ids themselves.
@@ -82,11 +150,23 @@ package struct EventRoutes: Sendable {
         return cursor
     }
 
-    private static func response(
-        _ events: [Event], _ users: [UserName: RevealedUser], after: EventCursor
-    ) throws -> Response {
+    /// Nil: all types.
+    private static func types(_ request: Request) throws(Problem) -> Set<String>? {
+        guard let text = request.parameter("types") else { return nil }
+        var types: Set<String> = []
+        for word in text.split(separator: ",", omittingEmptySubsequences: false) {
+            guard let type = EventType(rawValue: String(word)) else {
+                let known = EventType.allCases.map(\.rawValue).joined(separator: ", ")
+                throw .badParameter("types", "some of these, with commas between: \(known)")
+            }
+            types.insert(type.rawValue)
+        }
+        return types
+    }
+
+    private static func response(_ page: Page, _ users: [UserName: RevealedUser]) throws -> Response {
         var entries: [JSONValue] = []
-        for event in events {
+        for event in page.events {
             let user = users[event.user]
             var userID = event.userID
             if case .id(let id)? = user { userID = id }
@@ -111,9 +191,7 @@ package struct EventRoutes: Sendable {
             entries.append(.object(members))
         }
         return Response(
-            json: .object([
-                .init("events", .array(entries)), .init("next", .string((events.last?.cursor ?? after).text)),
-            ]))
+            json: .object([.init("events", .array(entries)), .init("next", .string(page.next.text))]))
     }
 }
 

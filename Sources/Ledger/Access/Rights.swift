@@ -169,6 +169,13 @@ package struct Rights: Sendable {
         // Only the trigger of `events` writes it.
         table("feed_eras", [.ingest: [.select("first_xid", "shift", "server_started_at")]]),
         table(
+            "feed_groups",
+            [
+                .ingest: [
+                    .select, .insert("app_id", "name", "place", "id"), .update("place", "id", "stored_at"),
+                ]
+            ]),
+        table(
             "halts",
             [
                 .ingest: [.select],
@@ -413,6 +420,9 @@ package struct Rights: Sendable {
         table("v_waiting_purchases", [.scheduler: [.select], .support: [.select], .dashboard: [.select]]),
         table("v_refund_requests", [.support: [.select], .dashboard: [.select]]),
         table("v_order_endings", [.support: [.select], .dashboard: [.select]]),
+        table(
+            "v_feed_groups",
+            [.ingest: [.select], .scheduler: [.select], .support: [.select], .dashboard: [.select]]),
         table("v_payloads", [.scheduler: [.select], .support: [.select], .dashboard: [.select]]),
         table("v_kept_payloads", [.scheduler: [.select], .support: [.select], .dashboard: [.select]]),
 
@@ -420,6 +430,7 @@ package struct Rights: Sendable {
             "take_limit_place(text, text, text, date, text, integer)", [.ingest: [.execute], .worker: [.execute]]),
         function(
             "say_line(uuid, text, text, text, text, jsonb, jsonb, jsonb, integer)", [.ingest: [.execute]]),
+        function("forget_feed_group(text, text)", [.ingest: [.execute]]),
         function("take_question_place(text, text, uuid, integer)", [.ingest: [.execute]]),
         function("end_order(uuid, text, text, uuid, jsonb)", [.ingest: [.execute]]),
         function("drop_limit_places()", [.scheduler: [.execute]]),

@@ -68,7 +68,8 @@ extension Statements {
     }
 
     /// Events below the oldest running transaction, by (xid, id): a reader with a cursor by id alone would miss events
-    /// that commit late. A cursor from a time that this server has lost is before the first event of the next era.
+    /// that commit late. A cursor from a time that this server has lost is before the first event of the next era. Each
+    /// app is read by itself, so that a reader of a quiet app passes over no events of others.
     package static let readEvents = Statement<EventPage, Event>(
         "ledger.read_events",
         """
@@ -80,9 +81,11 @@ extension Statements {
           from eras where first_xid + shift <= $2 order by first_xid desc limit 1)
         select xid::text::int8 + (select max(shift) from eras where first_xid <= xid::text::int8), id, event_id, app_id,
           type, user_id, transaction_id, receipt_id, body, at
-        from events
-        where (xid, id) > ((select xid::text::xid8 from after), (select id from after))
-          and xid < pg_snapshot_xmin(pg_current_snapshot()) and app_id = any($1::text[])
+        from unnest($1::text[]) app cross join lateral (
+          select xid, id, event_id, app_id, type, user_id, transaction_id, receipt_id, body, at from events
+          where app_id = app and (xid, id) > ((select xid::text::xid8 from after), (select id from after))
+            and xid < pg_snapshot_xmin(pg_current_snapshot())
+          order by xid, id limit $4) e
         order by xid, id limit $4
         """,
         bind: { page in

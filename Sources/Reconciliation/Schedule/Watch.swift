@@ -59,6 +59,10 @@ package struct Watch: Service {
                 group.addTask { await every(Self.backlogInterval, measureNotifications) }
                 group.addTask { await every(Self.checkInterval, measureRevocations) }
                 group.addTask {
+                    var known: Set<[String]> = []
+                    await every(Self.checkInterval) { try await measureFeedGroups(&known) }
+                }
+                group.addTask {
                     var named: Set<UUID> = []
                     await every(Self.checkInterval) { try await measureWaiting(&named) }
                 }
@@ -171,6 +175,22 @@ package struct Watch: Service {
     private func measureFeed() async throws {
         let lag = try await ledger.run(Statements.feedLag, ()).first ?? 0
         gauge("makegood_events_lag_seconds").record(lag)
+    }
+
+    /// Measures how far each group is behind the feed. A group that was forgotten is behind no more.
+    ///
+    /// - Parameter known: app and name of the groups that were measured before.
+    func measureFeedGroups(_ known: inout Set<[String]>) async throws {
+        func record(_ group: [String], _ events: Int, _ seconds: Double) {
+            let dimensions = [("app", group[0]), ("group", group[1])]
+            gauge("makegood_feed_group_events_behind", dimensions).record(events)
+            gauge("makegood_feed_group_lag_seconds", dimensions).record(seconds)
+        }
+        let lags = try await ledger.run(Statements.allFeedGroupLags, ())
+        let groups = Set(lags.map { [$0.appID, $0.name] })
+        for group in known.subtracting(groups) { record(group, 0, 0) }
+        for lag in lags { record([lag.appID, lag.name], lag.eventsBehind, lag.seconds) }
+        known = groups
     }
 
     /// Measures the paid purchases that wait longer than their limit. The log names the one of each app and line that

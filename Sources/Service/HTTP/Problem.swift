@@ -20,6 +20,8 @@ package struct Problem: HTTPResponseError, Sendable, Equatable {
     package let field: String?
     /// The limit that was reached; nil where it was none.
     package let limit: Limit?
+    /// What the server keeps instead of what was sent; nil where it is nothing that the caller needs.
+    package let stored: String?
     /// Why the credential was refused, or why the request goes beyond the credential; nil where neither is so. The
     /// value is for the security log: no answer holds it.
     package let refusal: Refusal?
@@ -27,7 +29,7 @@ package struct Problem: HTTPResponseError, Sendable, Equatable {
 
     package init(
         _ status: HTTPResponse.Status, _ code: Code, _ detail: String? = nil, field: String? = nil,
-        limit: Limit? = nil, refusal: Refusal? = nil, headers: HTTPFields = [:]
+        limit: Limit? = nil, stored: String? = nil, refusal: Refusal? = nil, headers: HTTPFields = [:]
     ) {
         self.status = status
         self.code = code
@@ -35,6 +37,7 @@ package struct Problem: HTTPResponseError, Sendable, Equatable {
         // A client's field name may be long, and an answer must not send a megabyte back.
         self.field = field.map { String($0.prefix(128)) }
         self.limit = limit
+        self.stored = stored
         self.refusal = refusal
         self.headers = headers
     }
@@ -49,6 +52,7 @@ package struct Problem: HTTPResponseError, Sendable, Equatable {
         members.append(.init("code", .string(code.rawValue)))
         if let field { members.append(.init("field", .string(field))) }
         if let limit { members.append(.init("limit", .string(limit.rawValue))) }
+        if let stored { members.append(.init("stored", .string(stored))) }
         members.append(.init("safeToFinish", .bool(false)))
         return .object(members)
     }

@@ -37,6 +37,10 @@ package enum MetricHelp {
         "makegood_dead_letters_messages": "Messages in the queue of dead letters.",
         "makegood_double_charges_behind_seconds": "Age of the oldest grant that was not searched for double charges.",
         "makegood_events_lag_seconds": "Age of the oldest event that the feed does not show yet.",
+        "makegood_feed_group_events_behind":
+            "Events that a group of the feed has not handled, up to 10001, by app and group.",
+        "makegood_feed_group_lag_seconds":
+            "Age of the oldest event that a group of the feed has not handled, by app and group.",
         "makegood_followups_lag_seconds": "How long the oldest chain that is to be followed up has waited.",
         "makegood_followups_total": "Chains that were followed up.",
         "makegood_group_commit_refused_total": "Items that a group commit gave back, by reason.",

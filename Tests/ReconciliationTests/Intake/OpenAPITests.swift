@@ -130,6 +130,7 @@ import Yams
         arguments: [
             ("Limit", rawValues(Limit.self)),
             ("Reason", rawValues(Reason.self)),
+            ("EventType", rawValues(EventType.self)),
             ("ReceiptState", rawValues(ReceiptState.self)),
             ("BindingSource", rawValues(BindingSource.self)),
             ("MatchReason", rawValues(MatchReason.self)),
@@ -178,7 +179,8 @@ import Yams
     func closed() throws {
         let open: Set<String> = [
             "ReceiptRequest", "BatchRequest", "OrderRequest", "PaymentRequest", "ReportRequest", "InstallationRequest",
-            "MergeRequest", "ConsentRequest", "ConsumptionRequest", "NotificationRequest", "NotificationV1Request",
+            "MergeRequest", "ConsentRequest", "ConsumptionRequest", "FeedCursorRequest", "NotificationRequest",
+            "NotificationV1Request",
             "answer",
             "Target", "TargetRequest", "Client", "device", "details", "signedTransaction", "receipt",
         ]

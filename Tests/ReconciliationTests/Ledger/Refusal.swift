@@ -22,6 +22,13 @@ struct Refusal: Sendable {
         Refusal(everybody, "delete from grants"),
         Refusal(everybody, "delete from outcomes"),
         Refusal(everybody, "delete from events"),
+        // Ingest stores the cursors of backends, and forgets a group by a function that does no more.
+        Refusal(everybody, "delete from feed_groups"),
+        Refusal(everybody, "update feed_groups set name = 'other'"),
+        Refusal(
+            [.worker, .scheduler, .support, .dashboard],
+            "insert into feed_groups (app_id, name, place, id) values ('game', 'shop', 0, 0)"),
+        Refusal([.worker, .scheduler, .support, .dashboard], "select forget_feed_group('game', 'shop')"),
         Refusal(everybody, "delete from halts"),
         Refusal(everybody, "delete from audits"),
         Refusal(everybody, "truncate tallies"),
