@@ -97,8 +97,8 @@ package struct EventRoutes: Sendable {
                 .init("userId", .string(userID)),
             ]
             if user == .erased { members.append(.init("erased", .bool(true))) }
-            // An order of another way of payment has neither a purchase of Apple's nor a receipt.
-            if !event.type.hasPrefix("order.") {
+            // A type that is not known here was written by a newer program, about a purchase as most are.
+            if EventType(rawValue: event.type)?.namesPurchase != false {
                 members += [
                     .init("transactionId", .string(event.transactionID)),
                     .init("receiptId", .string(event.receiptID.text)),

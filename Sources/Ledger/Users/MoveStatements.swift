@@ -49,8 +49,8 @@ extension Statements {
             self.id = id
         }
 
-        fileprivate func event(_ side: String) -> UUID {
-            DerivedID.event(appID: appID, transactionID: transactionID, type: "ownership.\(side).\(id)")
+        fileprivate func event(_ type: EventType) -> UUID {
+            DerivedID.event(appID: appID, transactionID: transactionID, type: type, distinction: ".\(id)")
         }
     }
 
@@ -105,7 +105,8 @@ extension Statements {
             jsonb_build_object('productId', k.product_id, 'originalTransactionId', k.original_transaction_id,
               'bindingSource', 'support')
           from known k cross join lateral (
-            values ($4::uuid, 'ownership.lost', k.holder), ($5::uuid, 'ownership.gained', $3)) e(id, type, usr)
+            values ($4::uuid, '\(EventType.ownershipLost.rawValue)', k.holder),
+              ($5::uuid, '\(EventType.ownershipGained.rawValue)', $3)) e(id, type, usr)
           where k.holder <> $3 and k.transaction_id in (select transaction_id from decided)),
         person(id) as (\(idsOfPerson("$3", of: "$1"))),
         addressed as (
@@ -142,8 +143,8 @@ extension Statements {
         """,
         bind: {
             [
-                .text($0.appID), .text($0.transactionID), .text($0.userID), .uuid($0.event("lost")),
-                .uuid($0.event("gained")), .text($0.actor), .bool($0.isWrittenBack), .uuid(UUID()),
+                .text($0.appID), .text($0.transactionID), .text($0.userID), .uuid($0.event(.ownershipLost)),
+                .uuid($0.event(.ownershipGained)), .text($0.actor), .bool($0.isWrittenBack), .uuid(UUID()),
             ]
         },
         read: { row throws(PostgresError) in try row.text(0) })
