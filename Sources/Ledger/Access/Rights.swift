@@ -155,7 +155,7 @@ package struct Rights: Sendable {
                 .ingest: [.select],
                 .worker: [
                     .insert("event_id", "app_id", "type", "user_id", "transaction_id", "receipt_id", "body"),
-                    .select("xid", "id", "type", "event_id", "transaction_id", "receipt_id"),
+                    .select("xid", "id", "type", "event_id", "transaction_id", "receipt_id", "body"),
                 ],
                 .scheduler: [
                     .insert("event_id", "app_id", "type", "user_id", "transaction_id", "receipt_id", "body"),

@@ -160,14 +160,14 @@ extension Statements {
         },
         read: { row throws(PostgresError) in try row.uuid(0) })
 
-    /// Tells Apple's answer about what was given on trust.
+    /// Tells Apple's answer about what was given on trust, with the order and the target that the grant was told with.
     static let tellAnswers = Statement<[SettledPurchase], Void>(
         "settle.tell_answers",
         [
             .text("id") { $0.answer?.id.text }, .text("type") { $0.answer?.type.rawValue },
             .text("transaction") { $0.row.transactionID }, .uuid("receipt") { $0.row.verdict.receiptID },
-            .text("reason") { $0.outcome.reason },
-            .text("revoked_at") { $0.row.transaction?.revokedAt?.rfc3339 },
+            .text("reason") { $0.outcome.mark == .revoked ? $0.outcome.reason : nil },
+            .text("revoked_at") { $0.outcome.mark == .revoked ? $0.row.transaction?.revokedAt?.rfc3339 : nil },
         ],
         sql: { rows in
             """
@@ -175,9 +175,15 @@ extension Statements {
             select i.id::uuid, g.app_id, i.type, g.user_id, i.transaction, i.receipt,
               jsonb_strip_nulls(jsonb_build_object('productId', g.product_id, 'quantity', g.quantity,
                 'environment', g.environment, 'goods', g.goods, 'reason', i.reason, 'revokedAt', i.revoked_at))
+                || told.body
             from \(rows.rows(as: "i")) cross join lateral (
               select app_id, user_id, product_id, quantity, environment, goods from grants
               where transaction_id = i.transaction offset 0) g
+            cross join lateral (
+              select coalesce(jsonb_object_agg(key, value), '{}') as body
+              from events e cross join lateral jsonb_each(e.body)
+              where e.transaction_id = i.transaction and e.type = '\(EventType.purchaseGranted.rawValue)'
+                and key in ('orderId', 'orderNumber', 'target')) told
             on conflict (transaction_id, event_id) do nothing
             """
         })
