@@ -33,6 +33,7 @@ package enum Schema {
         migration(28, "seals", PackageResources._028_seals_sql),
         migration(29, "sweep_standings", PackageResources._029_sweep_standings_sql),
         migration(30, "wakes", PackageResources._030_wakes_sql),
+        migration(35, "parked_events", PackageResources._035_parked_events_sql),
     ]
 
     private static func migration(_ number: Int, _ name: String, _ file: [UInt8]) -> Migration {

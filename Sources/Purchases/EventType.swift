@@ -25,6 +25,7 @@ package enum EventType: String, Sendable, CaseIterable {
     case orderPaid = "order.paid"
     case orderClosed = "order.closed"
     case orderRefunded = "order.refunded"
+    case receiptParked = "receipt.parked"
 
     /// What an event is about.
     package enum Subject: Sendable, CaseIterable {
@@ -36,6 +37,8 @@ package enum EventType: String, Sendable, CaseIterable {
         case ownership
         /// An order of another way of payment than Apple's. It has neither a transaction nor a receipt.
         case order
+        /// A receipt of which no purchase need be known.
+        case receipt
     }
 
     package var subject: Subject { row.subject }
@@ -45,8 +48,10 @@ package enum EventType: String, Sendable, CaseIterable {
     package var schema: Int { row.schema }
     /// The schema's file in deploy/events.
     package var schemaFile: String { "\(rawValue).\(schema).json" }
-    /// Whether the feed names the transaction and the receipt of an event of this type.
-    package var namesPurchase: Bool { subject != .order }
+    /// Whether the feed names the transaction that an event of this type is about.
+    package var namesTransaction: Bool { subject != .order && subject != .receipt }
+    /// Whether the feed names the receipt of an event of this type.
+    package var namesReceipt: Bool { subject != .order }
 
     private var row: (subject: Subject, since: String, schema: Int) {
         switch self {
@@ -58,6 +63,7 @@ package enum EventType: String, Sendable, CaseIterable {
             (.chain, "0.1.0", 1)
         case .ownershipGained, .ownershipLost, .ownershipDisputed: (.ownership, "0.1.0", 1)
         case .orderPaid, .orderClosed, .orderRefunded: (.order, "0.1.0", 1)
+        case .receiptParked: (.receipt, "0.1.0", 1)
         }
     }
 }

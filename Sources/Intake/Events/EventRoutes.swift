@@ -98,12 +98,9 @@ package struct EventRoutes: Sendable {
             ]
             if user == .erased { members.append(.init("erased", .bool(true))) }
             // A type that is not known here was written by a newer program, about a purchase as most are.
-            if EventType(rawValue: event.type)?.namesPurchase != false {
-                members += [
-                    .init("transactionId", .string(event.transactionID)),
-                    .init("receiptId", .string(event.receiptID.text)),
-                ]
-            }
+            let type = EventType(rawValue: event.type)
+            if type?.namesTransaction != false { members.append(.init("transactionId", .string(event.transactionID))) }
+            if type?.namesReceipt != false { members.append(.init("receiptId", .string(event.receiptID.text))) }
             members += [
                 .init("at", .string(event.at.rfc3339)),
                 .init("data", try JSONValue(parsing: Array(event.body.utf8))),

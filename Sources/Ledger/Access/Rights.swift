@@ -438,6 +438,7 @@ package struct Rights: Sendable {
         function("keep_payloads(text, uuid[], text[])", [:]),
         function("begin_feed_era()", [:]),
         function("refuse_strange_event()", [:]),
+        function("tell_parked()", [:]),
         function("note_ordering_apps()", [:]),
         function("hold_bonus_to_its_grant()", [:]),
         function("move_bonuses_with_their_grant()", [:]),
