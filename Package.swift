@@ -190,6 +190,9 @@ let package = Package(
             path: "Tests/TestServers",
             swiftSettings: common),
         .target(name: "TestRandom", path: "Tests/TestRandom", swiftSettings: common),
+        .target(
+            name: "TestSchemas", dependencies: ["Purchases", "Encoding"], path: "Tests/TestSchemas",
+            swiftSettings: common),
         .testTarget(name: "BlockingIOTests", dependencies: ["BlockingIO"], swiftSettings: common),
         .testTarget(
             name: "PostgresTests", dependencies: ["Postgres", "FaultProxy", "TestServers", "TestRandom", log],
@@ -214,15 +217,15 @@ let package = Package(
             ],
             swiftSettings: common),
         .testTarget(
-            name: "PurchasesTests", dependencies: ["Purchases", "Encoding", "TestRandom", crypto], swiftSettings: common
-        ),
+            name: "PurchasesTests", dependencies: ["Purchases", "Encoding", "TestRandom", "TestSchemas", crypto],
+            swiftSettings: common),
         .testTarget(
             name: "ReconciliationTests",
             dependencies: [
                 "Reconciliation", "Intake", "Support", "MovingIn", "AppleGateway", "WorkQueue", "Ledger", "Service",
                 "Settings", "Purchases", "AppStore", "Encoding", "Caching", "Postgres", "RabbitMQ", "AppStoreSimulator",
-                "TestServers", "TestRandom", hummingbird, httpClient, jwtKit, crypto, cryptoExtras, lifecycle, log,
-                metrics, nioCore, nioHTTP1, nioPosix, httpTypes, yams,
+                "TestServers", "TestRandom", "TestSchemas", hummingbird, httpClient, jwtKit, crypto, cryptoExtras,
+                lifecycle, log, metrics, nioCore, nioHTTP1, nioPosix, httpTypes, yams,
             ],
             swiftSettings: common),
         .testTarget(
@@ -240,7 +243,7 @@ let package = Package(
             dependencies: [
                 "makegood", "Adversary", "FaultProxy", "AppStoreSimulator", "Support", "AppleGateway", "WorkQueue",
                 "Ledger", "Service", "Settings", "Purchases", "Encoding", "Postgres", "RabbitMQ", "TestRandom",
-                "TestServers", httpClient, crypto, log, nioCore, nioHTTP1,
+                "TestSchemas", "TestServers", httpClient, crypto, log, nioCore, nioHTTP1,
             ],
             swiftSettings: common),
     ]

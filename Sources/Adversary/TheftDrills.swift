@@ -1,6 +1,7 @@
 import AsyncHTTPClient
 import Foundation
 import NIOHTTP1
+import Purchases
 
 extension Drill {
     /// Drills in which players post purchases of other players.
@@ -136,13 +137,14 @@ extension DrillContext {
         let owners = Dictionary(
             try await pairs("select transaction_id || ' ' || user_id from grants where transaction_id in (\(ids))"),
             uniquingKeysWith: { first, _ in first })
-        let granted = try await pairs(
-            "select transaction_id || ' ' || user_id from events where type = 'purchase.granted' and transaction_id in (\(ids))"
-        )
-        let disputed = Set(
-            try await world.texts(
-                "select transaction_id || ' ' || user_id from events where type = 'ownership.disputed' and transaction_id in (\(ids))"
-            ))
+        func told(_ type: EventType) -> String {
+            """
+            select transaction_id || ' ' || user_id from events
+            where type = '\(type.rawValue)' and transaction_id in (\(ids))
+            """
+        }
+        let granted = try await pairs(told(.purchaseGranted))
+        let disputed = Set(try await world.texts(told(.ownershipDisputed)))
         var wrong: [String] = []
         var toThieves = 0
         for theft in thefts {

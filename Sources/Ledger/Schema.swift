@@ -34,8 +34,9 @@ package enum Schema {
         migration(29, "sweep_standings", PackageResources._029_sweep_standings_sql),
         migration(30, "wakes", PackageResources._030_wakes_sql),
         migration(31, "short_functions", PackageResources._031_short_functions_sql),
-        migration(33, "book_gaps", PackageResources._033_book_gaps_sql),
-        migration(34, "feed_groups", PackageResources._034_feed_groups_sql),
+        migration(32, "book_gaps", PackageResources._032_book_gaps_sql),
+        migration(33, "feed_groups", PackageResources._033_feed_groups_sql),
+        migration(34, "parked_events", PackageResources._034_parked_events_sql),
     ]
 
     private static func migration(_ number: Int, _ name: String, _ file: [UInt8]) -> Migration {

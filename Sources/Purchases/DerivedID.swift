@@ -28,8 +28,12 @@ package enum DerivedID {
     /// The id of `purchase.granted` never changes, or goods would be handed out twice. The id of `purchase.revoked`
     /// once held the refund's date, where there was one; Apple corrects that date, and a refund is told once. The owner
     /// is no part of either id: a purchase is given to one user, and a merge or an erasure changes the user's name.
-    /// Where a purchase may have several events of a type, `type` holds the user, the receipt or the decision as well.
-    package static func event(appID: String, transactionID: String, type: String) -> UUID {
-        make([appID, transactionID, type, ""])
+    ///
+    /// - Parameter distinction: the user, the receipt or the decision, where a purchase may have several events of a
+    ///   type.
+    package static func event(
+        appID: String, transactionID: String, type: EventType, distinction: String = ""
+    ) -> UUID {
+        make([appID, transactionID, type.rawValue + distinction, ""])
     }
 }

@@ -146,7 +146,7 @@ extension Statements {
           and \(isAsked)
           and not exists (select from grants where transaction_id = t.transaction_id)
           and not exists (
-            select from events where transaction_id = t.transaction_id and type = 'purchase.granted')
+            select from events where transaction_id = t.transaction_id and type = '\(EventType.purchaseGranted.rawValue)')
         """,
         bind: { bindQuestion($0) + [.texts(Revocation.withdrawals)] },
         read: { row throws(PostgresError) in

@@ -2,6 +2,7 @@ import ArgumentParser
 import Commands
 import Foundation
 import Postgres
+import Purchases
 
 /// `makegood-lab bench fill`: fills a database with many purchases, so that other measurements run against it. Hidden:
 /// it writes purchases that nobody made.
@@ -150,7 +151,7 @@ private struct Filling: Sendable {
           from i where reason is distinct from 'signature'),
         told as (
           insert into events (event_id, app_id, type, user_id, transaction_id, receipt_id, body, at)
-          select md5('event' || transaction_id)::uuid, $4, 'purchase.granted', user_id, transaction_id, id,
+          select md5('event' || transaction_id)::uuid, $4, '\(EventType.purchaseGranted.rawValue)', user_id, transaction_id, id,
             jsonb_build_object('productId', 'com.example.game.coins' || n % 12, 'quantity', 1, 'environment', 'Production',
               'originalTransactionId', transaction_id, 'purchasedAt', received_at - interval '5 seconds',
               'goods', jsonb_build_array(jsonb_build_object('item', 'coins', 'amount', 6000)), 'bindingSource', 'poster'),

@@ -1,4 +1,5 @@
 import AsyncHTTPClient
+import Encoding
 import Foundation
 import NIOCore
 import NIOHTTP1
@@ -220,15 +221,28 @@ struct Client: Sendable {
 
     /// Every event of the feed, page by page, as the app backend reads it.
     func events() async throws -> [[String: Any]] {
+        try await feed().flatMap { $0.json["events"] as? [[String: Any]] ?? [] }
+    }
+
+    /// The same events, each number as it was written.
+    func eventValues() async throws -> [JSONValue] {
+        try await feed().flatMap { page -> [JSONValue] in
+            guard case .array(let events)? = try JSONValue(parsing: Array(page.body))["events"] else { return [] }
+            return events
+        }
+    }
+
+    /// The pages of the feed that hold events.
+    private func feed() async throws -> [Answer] {
         var cursor = "0-0"
-        var events: [[String: Any]] = []
+        var pages: [Answer] = []
         while true {
             let answer = try await with(.backend).get("/v1/events?after=\(cursor)&limit=1000")
             guard answer.status == 200, let page = answer.json["events"] as? [[String: Any]],
                 let next = answer.json["next"] as? String
             else { throw System.Failure(description: "the feed answers \(answer.status): \(answer.text)") }
-            if page.isEmpty { return events }
-            events += page
+            if page.isEmpty { return pages }
+            pages.append(answer)
             cursor = next
         }
     }

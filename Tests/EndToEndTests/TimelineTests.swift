@@ -158,6 +158,10 @@ extension EndToEnd {
                 #expect(parked.text.contains("HTTP 503"))
                 #expect((parked.json["next"] as? [String: Any])?["at"] is String)
                 #expect(parked.text.contains("长时间没有确认"))
+                #expect(
+                    try await system.texts(
+                        "select concat_ws(' ', user_id, receipt_id) from events where type = 'receipt.parked'")
+                        == ["player-one-1 \(answer.id)"])
 
                 system.appStore.store.clearFaults()
                 try await system.command("queue", "redrive", "--app", "game", "--state", "parked")

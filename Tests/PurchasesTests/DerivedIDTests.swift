@@ -106,14 +106,14 @@ import Testing
 
     @Test("a grant made again after a restored backup is the same event")
     func event() throws {
-        let id = DerivedID.event(appID: "game", transactionID: "2000000000000001", type: "purchase.granted")
+        let id = DerivedID.event(appID: "game", transactionID: "2000000000000001", type: .purchaseGranted)
         // App backends were once given this value: it must never change.
         #expect(id.uuidString == "1B0F3B16-01A1-86E2-AC2D-127EC8406CAB")
         #expect(id == DerivedID.make(["game", "2000000000000001", "purchase.granted", ""]))
         let others = [
-            DerivedID.event(appID: "game2", transactionID: "2000000000000001", type: "purchase.granted"),
-            DerivedID.event(appID: "game", transactionID: "2000000000000002", type: "purchase.granted"),
-            DerivedID.event(appID: "game", transactionID: "2000000000000001", type: "purchase.revoked"),
+            DerivedID.event(appID: "game2", transactionID: "2000000000000001", type: .purchaseGranted),
+            DerivedID.event(appID: "game", transactionID: "2000000000000002", type: .purchaseGranted),
+            DerivedID.event(appID: "game", transactionID: "2000000000000001", type: .purchaseRevoked),
         ]
         #expect(Set(others + [id]).count == others.count + 1)
     }

@@ -396,14 +396,15 @@ struct YearAudit {
 
     /// Each revocation and each reinstatement was told once. An erased user is told nothing.
     private mutating func compareRevocations() async throws {
+        let (revoked, reinstated) = (EventType.purchaseRevoked.rawValue, EventType.purchaseReinstated.rawValue)
         let untold = try await world.texts(
             """
             select format('transaction %s has %s %s and %s events of it', coalesce(r.transaction_id, e.transaction_id),
               coalesce(r.entries, 0), coalesce(r.type, e.type), coalesce(e.events, 0))
-            from (select transaction_id, case kind when 'revoked' then 'purchase.revoked' else 'purchase.reinstated' end
+            from (select transaction_id, case kind when 'revoked' then '\(revoked)' else '\(reinstated)' end
                 as type, count(*) as entries from revocations where user_id !~ '^erased_' group by 1, 2) r
               full join (select transaction_id, type, count(*) as events from events
-                where type in ('purchase.revoked', 'purchase.reinstated') and user_id !~ '^erased_' group by 1, 2) e
+                where type in ('\(revoked)', '\(reinstated)') and user_id !~ '^erased_' group by 1, 2) e
                 on e.transaction_id = r.transaction_id and e.type = r.type
             where r.entries is distinct from e.events limit 20
             """)

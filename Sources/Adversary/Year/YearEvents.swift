@@ -1,6 +1,7 @@
 import AppStoreSimulator
 import Foundation
 import Ledger
+import Purchases
 
 /// The events that were told, compared with the App Store's books and with the ledger.
 ///
@@ -24,19 +25,23 @@ extension YearAudit {
     /// Compares `purchase.granted`, `purchase.revoked` and `purchase.reinstated` of each purchase, to the unit.
     mutating func compareGoods() async throws {
         var told: [String: ToldGoods] = [:]
+        let (granted, revoked, reinstated) = (
+            EventType.purchaseGranted.rawValue, EventType.purchaseRevoked.rawValue,
+            EventType.purchaseReinstated.rawValue
+        )
         for row in try await rows(
             """
             select concat_ws('|', transaction_id,
-              count(*) filter (where type = 'purchase.granted'),
-              coalesce(sum(amount) filter (where type = 'purchase.granted'), 0),
-              coalesce(max((body ->> 'quantity')::int8) filter (where type = 'purchase.granted'), 0),
-              count(*) filter (where type = 'purchase.revoked'), count(*) filter (where type = 'purchase.reinstated'),
-              coalesce(sum(case type when 'purchase.revoked' then amount when 'purchase.reinstated' then -amount
+              count(*) filter (where type = '\(granted)'),
+              coalesce(sum(amount) filter (where type = '\(granted)'), 0),
+              coalesce(max((body ->> 'quantity')::int8) filter (where type = '\(granted)'), 0),
+              count(*) filter (where type = '\(revoked)'), count(*) filter (where type = '\(reinstated)'),
+              coalesce(sum(case type when '\(revoked)' then amount when '\(reinstated)' then -amount
                 else 0 end), 0))
             from events cross join lateral (
               select coalesce(sum((part ->> 'amount')::int8), 0) as amount
               from jsonb_array_elements(body -> 'goods') part) g
-            where type in ('purchase.granted', 'purchase.revoked', 'purchase.reinstated') group by transaction_id
+            where type in ('\(granted)', '\(revoked)', '\(reinstated)') group by transaction_id
             """, columns: 7)
         {
             let numbers = row.dropFirst().map { Int($0) ?? -1 }
@@ -103,12 +108,16 @@ extension YearAudit {
         }
         var last: [String: (transactionID: String, state: String)] = [:]
         var begun: [String: Int] = [:]
+        let states: [EventType] = [
+            .subscriptionStarted, .subscriptionRenewed, .subscriptionRecovered, .subscriptionInGrace,
+            .subscriptionInRetry,
+            .subscriptionExpired, .subscriptionRevoked,
+        ]
         for row in try await rows(
             """
             select concat_ws('|', body ->> 'originalTransactionId', transaction_id, type, body ->> 'state',
               body ->> 'productId', (extract(epoch from (body ->> 'until')::timestamptz) * 1000)::int8, user_id)
-            from events where type in ('subscription.started', 'subscription.renewed', 'subscription.recovered',
-              'subscription.in_grace', 'subscription.in_retry', 'subscription.expired', 'subscription.revoked')
+            from events where type in (\(states.map { "'\($0.rawValue)'" }.joined(separator: ", ")))
             order by xid, id
             """, columns: 7)
         {
@@ -116,7 +125,7 @@ extension YearAudit {
             if let account = accounts[chain], books.isErased(account) { continue }
             result.events += 1
             last[chain] = (id, row[3])
-            guard type == "subscription.started" || type == "subscription.renewed" else { continue }
+            guard [.subscriptionStarted, .subscriptionRenewed].contains(EventType(rawValue: type)) else { continue }
             guard let period = sold[id], period.originalTransactionId == chain, period.productId == row[4] else {
                 result.differences.append(
                     .init(customer: nil, transactionID: id, what: "\(type) tells of a period that was never sold"))

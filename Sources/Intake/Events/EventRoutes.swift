@@ -177,13 +177,10 @@ package struct EventRoutes: Sendable {
                 .init("userId", .string(userID)),
             ]
             if user == .erased { members.append(.init("erased", .bool(true))) }
-            // An order of another way of payment has neither a purchase of Apple's nor a receipt.
-            if !event.type.hasPrefix("order.") {
-                members += [
-                    .init("transactionId", .string(event.transactionID)),
-                    .init("receiptId", .string(event.receiptID.text)),
-                ]
-            }
+            // A type that is not known here was written by a newer program, about a purchase as most are.
+            let type = EventType(rawValue: event.type)
+            if type?.namesTransaction != false { members.append(.init("transactionId", .string(event.transactionID))) }
+            if type?.namesReceipt != false { members.append(.init("receiptId", .string(event.receiptID.text))) }
             members += [
                 .init("at", .string(event.at.rfc3339)),
                 .init("data", try JSONValue(parsing: Array(event.body.utf8))),

@@ -155,7 +155,7 @@ package struct Rights: Sendable {
                 .ingest: [.select],
                 .worker: [
                     .insert("event_id", "app_id", "type", "user_id", "transaction_id", "receipt_id", "body"),
-                    .select("xid", "id", "type", "event_id", "transaction_id", "receipt_id"),
+                    .select("xid", "id", "type", "event_id", "transaction_id", "receipt_id", "body"),
                 ],
                 .scheduler: [
                     .insert("event_id", "app_id", "type", "user_id", "transaction_id", "receipt_id", "body"),
@@ -450,6 +450,7 @@ package struct Rights: Sendable {
         function("keep_payloads(text, uuid[], text[])", [:]),
         function("begin_feed_era()", [:]),
         function("refuse_strange_event()", [:]),
+        function("tell_parked()", [:]),
         function("note_ordering_apps()", [:]),
         function("hold_bonus_to_its_grant()", [:]),
         function("move_bonuses_with_their_grant()", [:]),

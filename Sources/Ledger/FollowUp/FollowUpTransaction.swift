@@ -277,7 +277,8 @@ extension SettledEvent {
         chain.followUp.events.map { event in
             SettledEvent(
                 id: DerivedID.event(
-                    appID: chain.facts.appID, transactionID: event.transactionID, type: event.type + event.distinction),
+                    appID: chain.facts.appID, transactionID: event.transactionID, type: event.type,
+                    distinction: event.distinction),
                 appID: chain.facts.appID, type: event.type, userID: event.userID, transactionID: event.transactionID,
                 receiptID: event.receiptID, body: JSONValue.object(event.body).text)
         }

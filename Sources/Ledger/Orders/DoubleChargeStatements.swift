@@ -10,8 +10,6 @@ package struct DoubleCharge: Sendable, Equatable {
     package let productID: String
     package let receiptID: UUID
     package let firstTransactionID: String
-
-    fileprivate static let eventType = "purchase.possible_double_charge"
 }
 
 extension Statements {
@@ -128,7 +126,7 @@ extension Statements {
                   now() - interval '30 days') as since
               from events e cross join lateral \(purchase(of: "e"))
               where (e.xid, e.id) > ($1::xid8, $2::int8) and (e.xid, e.id) <= ($3::xid8, $4::int8)
-                and e.type = 'purchase.granted'
+                and e.type = '\(EventType.purchaseGranted.rawValue)'
               group by 1, 2) b
             cross join lateral (
               select transaction_id, receipt_id, product_id, environment, granted_at from grants
@@ -186,7 +184,7 @@ extension Statements {
           returning transaction_id),
         told as (
           insert into events (event_id, app_id, type, user_id, transaction_id, receipt_id, body)
-          select event, app, '\(DoubleCharge.eventType)', usr, transaction, receipt,
+          select event, app, '\(EventType.possibleDoubleCharge.rawValue)', usr, transaction, receipt,
             jsonb_build_object('productId', product, 'firstTransactionId', first)
           from charge where transaction in (select transaction_id from flagged) order by transaction
           on conflict (transaction_id, event_id) do nothing)
@@ -200,7 +198,7 @@ extension Statements {
                 .uuids(
                     charges.map {
                         DerivedID.event(
-                            appID: $0.appID, transactionID: $0.transactionID, type: DoubleCharge.eventType)
+                            appID: $0.appID, transactionID: $0.transactionID, type: .possibleDoubleCharge)
                     }),
             ]
         },

@@ -55,8 +55,8 @@ extension Statements {
         }
     }
 
-    /// The SQL of ``DerivedID/event(appID:transactionID:type:)``, for events that few verdicts write. All parameters
-    /// are texts.
+    /// The SQL of ``DerivedID/event(appID:transactionID:type:distinction:)``, for events that few verdicts write. All
+    /// parameters are texts.
     static func derivedEvent(_ app: String, _ transaction: String, _ type: String) -> String {
         let parts = [app, transaction, type].map {
             "int8send(octet_length(convert_to(\($0), 'UTF8'))::int8) || convert_to(\($0), 'UTF8')"

@@ -7,7 +7,7 @@ package struct FeedGroup: Sendable, Equatable {
     /// that each make a group at one moment may both pass it.
     package static let perAppMax = 16
     package static let nameBytesMax = 64
-    /// Up to this number the events behind a group are counted (0034_feed_groups.sql).
+    /// Up to this number the events behind a group are counted (0033_feed_groups.sql).
     package static let countedMax = 10_000
 
     package struct Key: Sendable, Equatable {

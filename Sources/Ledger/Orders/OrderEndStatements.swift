@@ -19,7 +19,7 @@ extension Statements {
         }
 
         fileprivate var eventID: UUID {
-            DerivedID.event(appID: order.appID, transactionID: order.id.text, type: "order.\(ending.rawValue)")
+            DerivedID.event(appID: order.appID, transactionID: order.id.text, type: ending.eventType)
         }
 
         /// The body of the event. The goods are those of all units; bonuses come with Apple's purchases alone.

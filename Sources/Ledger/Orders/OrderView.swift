@@ -69,6 +69,15 @@ package enum OrderEnding: String, Sendable, CaseIterable {
     case closed
     /// The payment was given back.
     case refunded
+
+    /// The type of the event that `end_order` writes of it.
+    var eventType: EventType {
+        switch self {
+        case .paid: .orderPaid
+        case .closed: .orderClosed
+        case .refunded: .orderRefunded
+        }
+    }
 }
 
 /// The open order of which the answer to a new order tells.

@@ -75,7 +75,7 @@ extension Statements {
                 .texts(question.transactions.map(\.purchaseKey)), .texts(question.transactions.map(\.productID)),
                 .uuids(
                     question.transactions.map {
-                        DerivedID.event(appID: question.appID, transactionID: $0.id, type: "purchase.confirmed")
+                        DerivedID.event(appID: question.appID, transactionID: $0.id, type: .purchaseConfirmed)
                     }),
                 .int32(question.limits.perUserPerDay), .int32(question.limits.perAppPerDay),
             ]

@@ -163,7 +163,8 @@ extension Statements {
     static let writeEvents = Statement<[SettledEvent], UUID>(
         "settle.write_events",
         [
-            .uuid("id") { $0.id }, .text("app") { $0.appID }, .text("type") { $0.type }, .text("usr") { $0.userID },
+            .uuid("id") { $0.id }, .text("app") { $0.appID }, .text("type") { $0.type.rawValue },
+            .text("usr") { $0.userID },
             .text("transaction") { $0.transactionID }, .uuid("receipt") { $0.receiptID }, .json("body") { $0.body },
             .json("target") { $0.target }, .bool("has_bonuses") { $0.takesGoodsOfGrant },
         ],
@@ -182,23 +183,30 @@ extension Statements {
         },
         read: { row throws(PostgresError) in try row.uuid(0) })
 
-    /// Tells Apple's answer about what was given on trust.
+    /// Tells Apple's answer about what was given on trust, with the order and the target that the grant was told with.
     static let tellAnswers = Statement<[SettledPurchase], Void>(
         "settle.tell_answers",
         [
-            .text("id") { $0.answerID?.text }, .text("mark") { $0.outcome.mark?.rawValue },
+            .text("id") { $0.answer?.id.text }, .text("type") { $0.answer?.type.rawValue },
             .text("transaction") { $0.row.transactionID }, .uuid("receipt") { $0.row.verdict.receiptID },
-            .text("reason") { $0.outcome.reason }, .text("revoked_at") { $0.row.transaction?.revokedAt?.rfc3339 },
+            .text("reason") { $0.outcome.mark == .revoked ? $0.outcome.reason : nil },
+            .text("revoked_at") { $0.outcome.mark == .revoked ? $0.row.transaction?.revokedAt?.rfc3339 : nil },
         ],
         sql: { rows in
             """
             insert into events (event_id, app_id, type, user_id, transaction_id, receipt_id, body)
-            select i.id::uuid, g.app_id, 'purchase.' || i.mark, g.user_id, i.transaction, i.receipt,
+            select i.id::uuid, g.app_id, i.type, g.user_id, i.transaction, i.receipt,
               jsonb_strip_nulls(jsonb_build_object('productId', g.product_id, 'quantity', g.quantity,
                 'environment', g.environment, 'goods', g.goods, 'reason', i.reason, 'revokedAt', i.revoked_at))
+                || told.body
             from \(rows.rows(as: "i")) cross join lateral (
               select app_id, user_id, product_id, quantity, environment, goods from grants
               where transaction_id = i.transaction offset 0) g
+            cross join lateral (
+              select coalesce(jsonb_object_agg(key, value), '{}') as body
+              from events e cross join lateral jsonb_each(e.body)
+              where e.transaction_id = i.transaction and e.type = '\(EventType.purchaseGranted.rawValue)'
+                and key in ('orderId', 'orderNumber', 'target')) told
             on conflict (transaction_id, event_id) do nothing
             """
         })
@@ -208,7 +216,7 @@ extension Statements {
         "settle.mark_trust",
         [
             .text("transaction") { $0.row.transactionID }, .uuid("receipt") { $0.row.verdict.receiptID },
-            .text("mark") { $0.outcome.mark?.rawValue }, .text("event") { $0.answerID?.text },
+            .text("mark") { $0.outcome.mark?.rawValue }, .text("event") { $0.answer?.id.text },
         ],
         sql: { rows in
             """

@@ -15,10 +15,10 @@ struct SettledPurchase: Sendable {
     var isWrittenOnlyIfNew = false
 
     /// The event that tells Apple's answer about a grant on trust.
-    var answerID: UUID? {
+    var answer: (type: EventType, id: UUID)? {
         switch outcome.mark {
-        case .confirmed: standing.confirmationID
-        case .revoked: row.eventID("purchase.revoked")
+        case .confirmed: standing.confirmationID.map { (.purchaseConfirmed, $0) }
+        case .revoked: row.eventID(.purchaseRevoked).map { (.purchaseRevoked, $0) }
         case .given, nil: nil
         }
     }
@@ -43,7 +43,7 @@ struct SettledMove: Sendable {
 struct SettledEvent: Sendable {
     let id: UUID
     let appID: String
-    let type: String
+    let type: EventType
     let userID: String
     let transactionID: String
     let receiptID: UUID
@@ -60,10 +60,11 @@ extension SettledEvent {
     ///
     /// - Parameter distinction: what tells the event from others of its type about the same purchase.
     init(
-        _ type: String, to userID: String, about transactionID: String, of row: VerdictRow, distinction: String = "",
+        _ type: EventType, to userID: String, about transactionID: String, of row: VerdictRow, distinction: String = "",
         _ body: [JSONValue.Member]
     ) {
-        id = DerivedID.event(appID: row.verdict.appID, transactionID: transactionID, type: type + distinction)
+        id = DerivedID.event(
+            appID: row.verdict.appID, transactionID: transactionID, type: type, distinction: distinction)
         appID = row.verdict.appID
         self.type = type
         self.userID = userID
@@ -88,7 +89,7 @@ extension SettledEvent {
         if let order { body.append(.init("orderId", .string(order.id.text))) }
         let number = order?.id ?? OrderID.ofPurchase(transaction.id, of: row.verdict.appID)
         body.append(.init("orderNumber", .string(number.text)))
-        var event = SettledEvent("purchase.granted", to: owner, about: transaction.id, of: row, body)
+        var event = SettledEvent(.purchaseGranted, to: owner, about: transaction.id, of: row, body)
         event.target = row.target
         event.takesGoodsOfGrant = row.bonuses != nil
         return event
@@ -98,7 +99,7 @@ extension SettledEvent {
     static func beside(_ row: VerdictRow) -> [SettledEvent] {
         guard let transaction = row.transaction, let match = row.match else { return [] }
         var events: [SettledEvent] = []
-        func tell(_ type: String, _ userID: String, _ member: JSONValue.Member) {
+        func tell(_ type: EventType, _ userID: String, _ member: JSONValue.Member) {
             events.append(
                 SettledEvent(
                     type, to: userID, about: transaction.id, of: row,
@@ -106,11 +107,11 @@ extension SettledEvent {
         }
         if match.takesChain, let before = match.chainWasOf {
             let chain = JSONValue.Member("originalTransactionId", .string(transaction.originalID))
-            tell("ownership.lost", before, chain)
-            tell("ownership.gained", match.userID, chain)
+            tell(.ownershipLost, before, chain)
+            tell(.ownershipGained, match.userID, chain)
         }
         if let order = match.secondChargeOf {
-            tell("purchase.possible_double_charge", match.userID, .init("orderId", .string(order.text)))
+            tell(.possibleDoubleCharge, match.userID, .init("orderId", .string(order.text)))
         }
         return events
     }
@@ -118,21 +119,23 @@ extension SettledEvent {
     /// That two users claim a purchase, to both, each once: by proof, or by less than proof.
     static func disputes(_ purchase: SettledPurchase) -> [SettledEvent] {
         let (row, outcome) = (purchase.row, purchase.outcome)
+        guard let transaction = row.transaction else { return [] }
         var events: [SettledEvent] = []
-        let product = JSONValue.Member("productId", row.transaction.map { .string($0.productID) } ?? .null)
-        if let holder = outcome.disputedHolder, let owner = row.owner, let transactionID = row.transactionID {
+        let product = JSONValue.Member("productId", .string(transaction.productID))
+        if let holder = outcome.disputedHolder, let owner = row.owner {
             for (side, user) in [("claimant", owner), ("holder", holder)] {
                 events.append(
                     SettledEvent(
-                        "ownership.disputed", to: user, about: transactionID, of: row, distinction: "." + side,
+                        .ownershipDisputed, to: user, about: transaction.id, of: row, distinction: "." + side,
                         [product, .init("isOwner", .bool(user.isSameText(as: holder)))]))
             }
         }
-        if let rival = outcome.rival, let poster = row.poster, let originalID = row.originalID {
+        if let rival = outcome.rival, let poster = row.poster {
             for (side, user) in [("claimant", poster), ("holder", rival)] {
                 events.append(
                     SettledEvent(
-                        "ownership.disputed", to: user, about: originalID, of: row, distinction: ".\(side).\(user)",
+                        .ownershipDisputed, to: user, about: transaction.originalID, of: row,
+                        distinction: ".\(side).\(user)",
                         [product, .init("isOwner", .bool(outcome.state != .held && user.isSameText(as: rival)))]))
             }
         }
@@ -142,7 +145,8 @@ extension SettledEvent {
     /// That a purchase moved to who claimed it, to both users. It may move again, but by another receipt.
     static func moved(_ move: SettledMove) -> [SettledEvent] {
         guard let poster = move.row.poster, let transaction = move.row.transaction else { return [] }
-        return [("ownership.lost", move.holder), ("ownership.gained", poster)].map { type, user in
+        let told: [(EventType, String)] = [(.ownershipLost, move.holder), (.ownershipGained, poster)]
+        return told.map { type, user in
             SettledEvent(
                 type, to: user, about: transaction.id, of: move.row,
                 distinction: "." + move.row.verdict.receiptID.uuidString,
@@ -156,7 +160,7 @@ extension SettledEvent {
 }
 
 extension VerdictRow {
-    func eventID(_ type: String) -> UUID? {
+    func eventID(_ type: EventType) -> UUID? {
         transactionID.map { DerivedID.event(appID: verdict.appID, transactionID: $0, type: type) }
     }
 

@@ -69,12 +69,13 @@ struct OwnerDecisionTransaction {
             .init("productId", .string(grant.productID)), .init("originalTransactionId", .string(grant.originalID)),
             .init("bindingSource", .string(BindingSource.support.rawValue)),
         ])
-        return [("lost", grant.purchase.holderID), ("gained", decision.userID)].map { side, userID in
+        return [(EventType.ownershipLost, grant.purchase.holderID), (.ownershipGained, decision.userID)].map {
+            type, userID in
             SettledEvent(
                 id: DerivedID.event(
-                    appID: decision.appID, transactionID: decision.transactionID,
-                    type: "ownership.\(side).\(decision.id)"),
-                appID: decision.appID, type: "ownership.\(side)", userID: userID,
+                    appID: decision.appID, transactionID: decision.transactionID, type: type,
+                    distinction: ".\(decision.id)"),
+                appID: decision.appID, type: type, userID: userID,
                 transactionID: decision.transactionID, receiptID: grant.receiptID, body: body.text)
         }
     }

@@ -29,7 +29,7 @@ extension Statements {
           select t.app_id, t.environment, t.customer_id, t.original_transaction_id as original,
             min(t.transaction_id) as asked,
             max(greatest(t.purchased_at + interval '\(refundDays) days', t.expires_at)) as active_until
-          from (select distinct transaction_id from step where type = 'purchase.granted') e
+          from (select distinct transaction_id from step where type = '\(EventType.purchaseGranted.rawValue)') e
           cross join lateral (
             select app_id, environment, customer_id, original_transaction_id, transaction_id, purchased_at, expires_at
             from transactions where transaction_id = e.transaction_id and environment in ('Production', 'Sandbox')

@@ -95,6 +95,14 @@ package struct ChainFacts: Sendable, Equatable {
 package struct RevocationEntry: Sendable, Equatable {
     package enum Kind: String, Sendable, CaseIterable {
         case revoked, reinstated
+
+        /// The type of the event that tells of such an entry.
+        var eventType: EventType {
+            switch self {
+            case .revoked: .purchaseRevoked
+            case .reinstated: .purchaseReinstated
+            }
+        }
     }
 
     package enum Reason: String, Sendable, CaseIterable {

@@ -5,8 +5,7 @@ package import Foundation
 package struct FollowUp: Sendable, Equatable {
     /// An event for the app's backend.
     package struct Event: Sendable, Equatable {
-        /// `purchase.revoked`, `subscription.renewed`, …
-        package var type: String
+        package var type: EventType
         package var userID: String
         /// The transaction that the event is about.
         package var transactionID: String
@@ -17,7 +16,7 @@ package struct FollowUp: Sendable, Equatable {
         package var body: [JSONValue.Member]
 
         package init(
-            type: String, userID: String, transactionID: String, distinction: String, receiptID: UUID,
+            type: EventType, userID: String, transactionID: String, distinction: String, receiptID: UUID,
             body: [JSONValue.Member]
         ) {
             self.type = type

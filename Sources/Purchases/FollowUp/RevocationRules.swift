@@ -194,7 +194,7 @@ extension ChainPurchase {
             .init("at", .string(entry.at.rfc3339)),
         ]
         return FollowUp.Event(
-            type: "purchase." + entry.kind.rawValue, userID: userID, transactionID: entry.transactionID,
+            type: entry.kind.eventType, userID: userID, transactionID: entry.transactionID,
             distinction: String(entry.ordinal), receiptID: grant.receiptID, body: body)
     }
 }

@@ -23,31 +23,35 @@ struct SubscriptionEvents {
     }
 
     mutating func tell() {
-        if let name = eventOfState { write("subscription." + name, bodyOfState(terms: name != "expired")) }
-        if isChanged { write("subscription.changed", bodyOfState(terms: false)) }
+        if let type = eventOfState { write(type, bodyOfState(terms: type != .subscriptionExpired)) }
+        if isChanged { write(.subscriptionChanged, bodyOfState(terms: false)) }
         if let consent = news.priceConsent, consent != told?.priceConsent {
             write(
-                "subscription.price_consent", [.init("status", .string(consent.rawValue))] + bodyOfState(terms: false))
+                .priceConsent, [.init("status", .string(consent.rawValue))] + bodyOfState(terms: false))
         }
         tellEntitlement()
     }
 
     /// The event that says the present state. Nil: the state was told before.
-    private var eventOfState: String? {
-        guard let told else { return news.state == .active ? "started" : name }
-        let isOfSamePeriod = told.transactionID.isSameText(as: news.transactionID)
-        guard news.state == .active else { return told.state == news.state && isOfSamePeriod ? nil : name }
-        switch told.state {
-        case .active: return isOfSamePeriod ? nil : "renewed"
-        case .inGrace, .inRetry: return "recovered"
-        case .expired, .revoked, .replaced: return isOfSamePeriod ? "recovered" : "started"
+    private var eventOfState: EventType? {
+        let isOfSamePeriod = (told?.transactionID).isSameText(as: news.transactionID)
+        if let told, told.state == news.state, isOfSamePeriod { return nil }
+        switch news.state {
+        case .active: return eventOfActivity(isOfSamePeriod: isOfSamePeriod)
+        case .inGrace: return .subscriptionInGrace
+        case .inRetry: return .subscriptionInRetry
+        case .expired, .replaced: return .subscriptionExpired
+        case .revoked: return .subscriptionRevoked
         }
     }
 
-    private var name: String {
-        switch news.state {
-        case .active, .inGrace, .inRetry, .expired, .revoked: news.state.rawValue
-        case .replaced: SubscriptionState.expired.rawValue
+    /// The event of a period that runs, and that was not told so.
+    private func eventOfActivity(isOfSamePeriod: Bool) -> EventType {
+        switch told?.state {
+        case nil: .subscriptionStarted
+        case .active: .subscriptionRenewed
+        case .inGrace, .inRetry: .subscriptionRecovered
+        case .expired, .revoked, .replaced: isOfSamePeriod ? .subscriptionRecovered : .subscriptionStarted
         }
     }
 
@@ -77,7 +81,7 @@ struct SubscriptionEvents {
     /// Tells the present entitlement to the user who has the chain, and to the user who had the chain before.
     mutating func tellEntitlement() {
         if let told, told.isEntitled, !told.userID.isSameText(as: news.userID) {
-            write("entitlement.changed", [.init("entitled", .bool(false))] + identity, to: told.userID)
+            write(.entitlementChanged, [.init("entitled", .bool(false))] + identity, to: told.userID)
         }
         let former = told.flatMap { $0.userID.isSameText(as: news.userID) ? $0 : nil }
         let isNew: Bool
@@ -89,10 +93,10 @@ struct SubscriptionEvents {
             isNew = former?.isEntitled == true
         }
         guard isNew else { return }
-        write("entitlement.changed", [.init("entitled", .bool(news.isEntitled))] + until + state + identity)
+        write(.entitlementChanged, [.init("entitled", .bool(news.isEntitled))] + until + state + identity)
     }
 
-    private mutating func write(_ type: String, _ body: [JSONValue.Member], to userID: String? = nil) {
+    private mutating func write(_ type: EventType, _ body: [JSONValue.Member], to userID: String? = nil) {
         steps += 1
         written.append(
             FollowUp.Event(

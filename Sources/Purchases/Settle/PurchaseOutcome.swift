@@ -11,7 +11,7 @@ package struct PurchaseOutcome: Sendable, Equatable {
         case rejected
     }
 
-    /// What the verdict changes of a grant on trust. The raw value is the event's word.
+    /// What the verdict changes of a grant on trust.
     package enum TrustMark: String, Sendable { case given, confirmed, revoked }
 
     package var state: State

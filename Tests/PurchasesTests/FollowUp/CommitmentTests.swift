@@ -54,29 +54,29 @@ import Testing
             let result = Self.chain([Self.month(month)], renewal, told: told, at: day)
                 .followUp(by: SubscriptionPolicy())
             told = result.told
-            return result.events.filter { $0.type != "entitlement.changed" }
+            return result.events.filter { $0.type.rawValue != "entitlement.changed" }
         }
         let begun = follow(0, nil, at: 1)
-        #expect(begun.map(\.type) == ["subscription.started"])
+        #expect(begun.map(\.type.rawValue) == ["subscription.started"])
         #expect(begun.map(Self.commitment) == [.object([until])])
         #expect(follow(0, Self.renewal(2, commitment: true), at: 3) == [], "the usual")
 
         let cancelled = follow(0, Self.renewal(4, commitment: false), at: 5)
-        #expect(cancelled.map(\.type) == ["subscription.changed"])
+        #expect(cancelled.map(\.type.rawValue) == ["subscription.changed"])
         #expect(cancelled.map(Self.commitment) == [.object([until, .init("renews", .bool(false))])])
         #expect(JSONValue.object(cancelled[0].body)["renews"] == .bool(true), "Apple charges the next month")
         #expect(follow(0, Self.renewal(4, commitment: false), at: 6) == [])
 
         let renewed = follow(30, Self.renewal(30, commitment: false), at: 31)
-        #expect(renewed.map(\.type) == ["subscription.renewed"])
+        #expect(renewed.map(\.type.rawValue) == ["subscription.renewed"])
         let regretted = follow(30, Self.renewal(32, commitment: true), at: 33)
-        #expect(regretted.map(\.type) == ["subscription.changed"])
+        #expect(regretted.map(\.type.rawValue) == ["subscription.changed"])
 
         let last = follow(330, Self.renewal(331, commitment: false), at: 332)
-        #expect(last.map(\.type) == ["subscription.renewed", "subscription.changed"])
+        #expect(last.map(\.type.rawValue) == ["subscription.renewed", "subscription.changed"])
         #expect(last.allSatisfy { JSONValue.object($0.body)["renews"] == .bool(false) }, "Apple charges no more")
         let over = follow(330, Self.renewal(331, commitment: false), at: 361)
-        #expect(over.map(\.type) == ["subscription.expired"])
+        #expect(over.map(\.type.rawValue) == ["subscription.expired"])
         #expect(JSONValue.object(over[0].body)["reason"] == .string("cancelled"))
     }
 

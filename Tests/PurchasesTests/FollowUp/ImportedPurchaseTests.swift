@@ -50,7 +50,7 @@ import Testing
         #expect(result.revocations.map(\.kind) == [.revoked] && result.revocations.map(\.takesBack) == [true])
         #expect(result.revocations.map(\.percentage) == [100_000] && result.revocations[0].goods.isEmpty)
         let event = try #require(result.events.first)
-        #expect(event.type == "purchase.revoked" && event.userID == "u1" && event.transactionID == "S")
+        #expect(event.type.rawValue == "purchase.revoked" && event.userID == "u1" && event.transactionID == "S")
         let body = JSONValue.object(event.body)
         #expect(body["imported"] == .bool(true) && body["goods"] == .array([]) && body["units"] == .integer(1))
         #expect(body["freedBonuses"] == nil)
@@ -60,7 +60,7 @@ import Testing
         standing.revocations = result.revocations
         let again = Self.chain([standing], at: 23).followUp(by: SubscriptionPolicy())
         #expect(again.revocations.map(\.kind) == [.reinstated])
-        #expect(again.events.map(\.type) == ["purchase.reinstated"])
+        #expect(again.events.map(\.type.rawValue) == ["purchase.reinstated"])
         #expect(again.events.allSatisfy { JSONValue.object($0.body)["imported"] == .bool(true) })
     }
 
@@ -120,7 +120,7 @@ import Testing
             // An end by the clock alone is told at the second look.
             chain.lapseSeenAt = chain.now - SubscriptionStatus.believedAfter
             let result = chain.followUp(by: SubscriptionPolicy())
-            #expect(result.events.map(\.type) == expected, "\(name)")
+            #expect(result.events.map(\.type.rawValue) == expected, "\(name)")
             #expect(result.told?.userID == "u1", "\(name)")
             chain.told = result.told
             chain.steps = result.steps
@@ -141,7 +141,7 @@ import Testing
             .followUp(by: SubscriptionPolicy())
         #expect(result.told?.userID == "u2")
         #expect(
-            result.events.filter { $0.type == "entitlement.changed" }.map {
+            result.events.filter { $0.type.rawValue == "entitlement.changed" }.map {
                 "\($0.userID) \(JSONValue.object($0.body)["entitled"] == .bool(true))"
             } == ["u1 false", "u2 true"])
     }

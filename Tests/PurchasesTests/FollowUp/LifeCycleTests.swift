@@ -2,6 +2,7 @@ import Encoding
 import Foundation
 import Purchases
 import TestRandom
+import TestSchemas
 import Testing
 
 /// Goal: the final state of a purchase or subscription does not depend on the order in which Apple's notifications
@@ -39,11 +40,17 @@ import Testing
         }
     }
 
+    private static let schemas = try? EventSchemas.all()
+
     private static func end(_ chains: FollowedChains, _ cycle: LifeCycle, in order: String) -> String {
         var chains = chains
         let now = LifeCycle.day(cycle.end).addingTimeInterval(patience)
         chains.wait(until: now)
         told(chains, at: now, in: "\(cycle.name) \(order)")
+        for event in chains.events {
+            let faults = schemas?.faults(ofBody: .object(event.body), of: event.type.rawValue) ?? ["no schemas"]
+            if !faults.isEmpty { Issue.record("\(cycle.name) \(order): \(faults)") }
+        }
         if chains.repetitions > 0 { Issue.record("\(cycle.name) \(order): a second follow-up wrote something") }
         return outcome(of: chains, at: now)
     }
@@ -113,14 +120,14 @@ import Testing
             }
             _ = Self.end(chains, cycle, in: "in order")
             chains.wait(until: LifeCycle.day(cycle.end).addingTimeInterval(Self.patience))
-            let told = chains.events.filter { $0.type.hasPrefix("subscription.") }.map { event in
-                var words = String(event.type.dropFirst("subscription.".count))
+            let told = chains.events.filter { $0.type.rawValue.hasPrefix("subscription.") }.map { event in
+                var words = String(event.type.rawValue.dropFirst("subscription.".count))
                 if case .string(let reason)? = JSONValue.object(event.body)["reason"] { words += " " + reason }
                 return words
             }
             #expect(told == expected, "\(cycle.name)")
             #expect(
-                Set(chains.events.map { "\($0.type) \($0.transactionID) \($0.distinction)" }).count
+                Set(chains.events.map { "\($0.type.rawValue) \($0.transactionID) \($0.distinction)" }).count
                     == chains.events.count, "\(cycle.name)")
         }
     }

@@ -136,11 +136,11 @@ import Testing
                 expect(entry.at == LifeCycle.day(Double(index + 1)), "date")
                 expect(entry.takesBack || entry.goods.isEmpty, "goods that nobody takes back")
             }
-            let events = result.events.filter { $0.type.hasPrefix("purchase.") }
+            let events = result.events.filter { $0.type.rawValue.hasPrefix("purchase.") }
             expect(events.map(\.distinction) == result.revocations.map { String($0.ordinal) }, "events")
             let again = Self.follow(transaction, entries)
             expect(again.revocations.isEmpty, "written twice")
-            expect(!again.events.contains { $0.type.hasPrefix("purchase.") }, "told twice")
+            expect(!again.events.contains { $0.type.rawValue.hasPrefix("purchase.") }, "told twice")
             // Apple corrects the dates of refunds.
             var corrected = transaction
             corrected.revokedAt = transaction.revokedAt.map { $0 + 100 }
@@ -249,7 +249,7 @@ import Testing
     @Test("what the event says: what was given, what Apple took back of it, and what was used")
     func event() throws {
         let result = Self.follow(End.third.transaction(1), [], consumed: 50_000)
-        let event = try #require(result.events.first { $0.type == "purchase.revoked" })
+        let event = try #require(result.events.first { $0.type.rawValue == "purchase.revoked" })
         #expect(event.userID == "u1" && event.transactionID == "T" && event.distinction == "1")
         #expect(
             JSONValue.object(event.body).text == #"{"reason":"refunded","takeBack":true,"percentage":33333,"units":1,"#

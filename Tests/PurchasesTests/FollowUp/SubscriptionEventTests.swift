@@ -46,7 +46,7 @@ import Testing
 
     /// Without the events about the purchase itself.
     private static func events(_ chain: ChainFacts) -> [FollowUp.Event] {
-        chain.followUp(by: SubscriptionPolicy()).events.filter { !$0.type.hasPrefix("purchase.") }
+        chain.followUp(by: SubscriptionPolicy()).events.filter { !$0.type.rawValue.hasPrefix("purchase.") }
     }
 
     private static func told(
@@ -86,7 +86,8 @@ import Testing
                     let former = told.flatMap { $0.isEntitled ? $0.accessUntil : nil }
                     if until.map(LifeCycle.day) != former { expected.append("entitlement.changed") }
                     #expect(
-                        events.map(\.type) == expected, "\(old?.rawValue ?? "nothing") \(new.rawValue) \(isSamePeriod)")
+                        events.map(\.type.rawValue) == expected,
+                        "\(old?.rawValue ?? "nothing") \(new.rawValue) \(isSamePeriod)")
                     for event in events {
                         #expect(JSONValue.object(event.body)["state"] == .string(new.rawValue))
                         #expect(event.userID == "u1" && event.transactionID == "S")
@@ -109,7 +110,7 @@ import Testing
             chain.told = second.told
             chain.steps = second.steps
             #expect(chain.followUp(by: SubscriptionPolicy()).events.isEmpty)
-            return second.events.map(\.type)
+            return second.events.map(\.type.rawValue)
         }
         let changed = ["subscription.changed"]
         #expect(events({ _ in }, { $0.renewal.renewsAutomatically = true }) == [])
@@ -144,11 +145,11 @@ import Testing
         var told = Self.told(.active, id: "S0")
         told.productID = "silver"
         #expect(
-            Self.events(Self.chain(.active, told: told)).map(\.type) == [
+            Self.events(Self.chain(.active, told: told)).map(\.type.rawValue) == [
                 "subscription.renewed", "subscription.changed", "entitlement.changed",
             ])
         let moved = Self.events(Self.chain(.active, told: Self.told(.active, user: "u0")))
-        #expect(moved.map(\.type) == ["entitlement.changed", "entitlement.changed"])
+        #expect(moved.map(\.type.rawValue) == ["entitlement.changed", "entitlement.changed"])
         #expect(moved.map(\.userID) == ["u0", "u1"])
         #expect(moved.map { JSONValue.object($0.body)["entitled"] } == [.bool(false), .bool(true)])
         // Two spellings that Unicode takes for one user are two users.
@@ -165,7 +166,7 @@ import Testing
         chain.purchases[0].grant?.isDenied = true
         let denied = chain.followUp(by: policy)
         let event = try #require(denied.events.first)
-        #expect(denied.events.count == 1 && event.type == "entitlement.changed")
+        #expect(denied.events.count == 1 && event.type.rawValue == "entitlement.changed")
         #expect(event.userID == "u1" && event.distinction == "8")
         let body = JSONValue.object(event.body)
         #expect(body["entitled"] == .bool(false) && body["state"] == .string("revoked"))
@@ -174,7 +175,8 @@ import Testing
         #expect(chain.followUp(by: policy).events.isEmpty)
         // Apple confirms it after all.
         chain.purchases[0].grant?.isDenied = false
-        #expect(chain.followUp(by: policy).events.map(\.type) == ["subscription.recovered", "entitlement.changed"])
+        #expect(
+            chain.followUp(by: policy).events.map(\.type.rawValue) == ["subscription.recovered", "entitlement.changed"])
         // Nothing was told, or nobody has it.
         chain = Self.chain(.active)
         chain.purchases[0].grant?.isDenied = true
@@ -213,7 +215,7 @@ import Testing
                 Self.chain(.expired, told: Self.told(.active)) {
                     ($0.renewal.expirationIntent, $0.renewal.renewsAutomatically) = (intent, renews)
                 })
-            let event = try #require(events.first { $0.type == "subscription.expired" })
+            let event = try #require(events.first { $0.type.rawValue == "subscription.expired" })
             #expect(JSONValue.object(event.body)["reason"] == .string(reason), "\(intent)")
         }
         let trial = Self.events(

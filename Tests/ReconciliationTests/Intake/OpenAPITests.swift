@@ -145,6 +145,7 @@ import Yams
             ("Actor", rawValues(NextStep.Actor.self)),
             ("Role", rawValues(Health.Role.self)),
             ("ReadinessStatus", rawValues(Health.Report.Status.self)),
+            ("EventType", rawValues(EventType.self)),
         ] as [(String, [String])])
     func enums(_ schema: String, _ values: [String]) throws {
         let words = try words("components", "schemas", schema, "enum")
@@ -160,8 +161,23 @@ import Yams
         let lines = try kinds(of: "TimelineEntry")
         #expect(lines.sorted() == rawValues(TimelineEntry.What.self).sorted())
         let events = try kinds(of: "Event")
-        let eventTypes = try words("components", "schemas", "EventType", "enum")
-        #expect(events.sorted() == eventTypes.sorted())
+        #expect(events.sorted() == rawValues(EventType.self).sorted())
+    }
+
+    @Test("B8: an event is described by the envelope and by the newest schema of its body")
+    func eventSchemas() throws {
+        for type in EventType.allCases {
+            let place = try node("components", "schemas", "Event", "discriminator", "mapping", type.rawValue).string
+            let name = try #require(place?.split(separator: "/").last, "\(type.rawValue)")
+            let schema = try node("components", "schemas", String(name))
+            let envelope = schema["allOf"]?.array().compactMap { $0["$ref"]?.string }
+            #expect(envelope == ["events/event.1.json"], "\(type.rawValue)")
+            #expect(schema["properties"]?["type"]?["const"]?.string == type.rawValue)
+            #expect(schema["properties"]?["data"]?["$ref"]?.string == "events/" + type.schemaFile)
+            let required = (schema["required"]?.array() ?? []).compactMap(\.string)
+            let named = (type.namesTransaction ? ["transactionId"] : []) + (type.namesReceipt ? ["receiptId"] : [])
+            #expect(required == named, "\(type.rawValue)")
+        }
     }
 
     @Test("The codes of the file are those of the program, and its table explains each of them")

@@ -1,8 +1,10 @@
+import Encoding
 import Foundation
 import Logging
 import Postgres
 import Purchases
 import Service
+import TestSchemas
 import TestServers
 import Testing
 
@@ -11,7 +13,8 @@ import Testing
 
 /// A ledger on a database of its own, on the real server, dropped afterwards.
 ///
-/// Unless a test says otherwise, every invariant of `makegood check` must hold when its body ends. Costs about 0.2 s.
+/// Unless a test says otherwise, every invariant of `makegood check` must hold when its body ends, and each event must
+/// fit its schema in deploy/events. Costs about 0.2 s.
 struct LedgerLab: Sendable {
     let url: String
     let ledger: Ledger
@@ -42,6 +45,7 @@ struct LedgerLab: Sendable {
                 // The check runs without the waits between tries.
                 let violations = try await Invariant.check(lab.database, span: .all, scale: 0)
                 #expect(violations == [])
+                #expect(try await lab.unfitEvents() == [])
             }
             result = .success(())
         } catch {
@@ -89,6 +93,19 @@ struct LedgerLab: Sendable {
     func texts(_ sql: String) async throws -> [String] {
         try await database.run(
             Statement<Void, String>("test.text", sql, read: { row throws(PostgresError) in try row.text(0) }))
+    }
+
+    /// What does not fit in the events that Makegood wrote. A test that writes an event by itself gives it a random id
+    /// (UUIDv4); Makegood's own ids are digests (UUIDv8).
+    private func unfitEvents() async throws -> [String] {
+        let schemas = try EventSchemas.all()
+        return try await texts(
+            "select jsonb_build_array(type, body)::text from events where substr(event_id::text, 15, 1) = '8'"
+        ).flatMap { row -> [String] in
+            guard case .array(let parts) = try JSONValue(parsing: Array(row.utf8)), case .string(let type) = parts[0]
+            else { return [row] }
+            return schemas.faults(ofBody: parts[1], of: type)
+        }
     }
 
     /// Waits for a condition of the database, at most ten seconds.

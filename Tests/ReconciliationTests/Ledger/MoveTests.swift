@@ -57,8 +57,8 @@ import Testing
             #expect(try await lab.grants == ["p1 u1"], "grants never change")
             #expect(try await Self.owners(lab) == ["p1 0 u1 poster", "p1 1 u2 transfer"])
             #expect(try await Self.told(lab) == ["ownership.gained u2 first", "ownership.lost u1 first"])
-            let ids = ["gained", "lost"].map {
-                DerivedID.event(appID: "game", transactionID: "p1", type: "ownership.\($0).\(shown.id)").uuidString
+            let ids = [EventType.ownershipGained, .ownershipLost].map {
+                DerivedID.event(appID: "game", transactionID: "p1", type: $0, distinction: ".\(shown.id)").uuidString
             }
             let told = "select upper(event_id::text) from events where type like 'ownership.%' order by type"
             #expect(try await lab.texts(told) == ids)

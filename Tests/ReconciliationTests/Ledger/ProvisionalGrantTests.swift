@@ -49,7 +49,7 @@ import Testing
             let ids = try await lab.texts("select event_id::text from events order by id")
             #expect(
                 ids.compactMap(UUID.init(uuidString:))
-                    == ["purchase.granted", "purchase.confirmed"].map {
+                    == [EventType.purchaseGranted, .purchaseConfirmed].map {
                         DerivedID.event(appID: "game", transactionID: "t1", type: $0)
                     })
         }
@@ -72,7 +72,7 @@ import Testing
                     "select concat_ws(' ', user_id, body ->> 'reason', body -> 'goods' -> 0 ->> 'amount') from events where type = 'purchase.revoked'"
                 ) == ["u1 refunded 60"])
             // Whatever date Apple gives the refund, the user is told once.
-            let id = DerivedID.event(appID: "game", transactionID: "t1", type: "purchase.revoked")
+            let id = DerivedID.event(appID: "game", transactionID: "t1", type: .purchaseRevoked)
             #expect(
                 try await lab.number(
                     "select count(*) from events where event_id = '\(id)' and type = 'purchase.revoked'")

@@ -322,7 +322,9 @@ import Testing
             #expect(try await lab.grants == ["t1 u1"])
             #expect(try await lab.boundOrders() == [])
             let ids = ["claimant", "holder"].map {
-                DerivedID.event(appID: "game", transactionID: "t1", type: "ownership.disputed.\($0)").lowercased
+                DerivedID.event(
+                    appID: "game", transactionID: "t1", type: .ownershipDisputed, distinction: ".\($0)"
+                ).lowercased
             }
             let told = "select event_id::text from events where type = 'ownership.disputed' order by body ->> 'isOwner'"
             #expect(try await lab.texts(told) == ids)

@@ -32,7 +32,26 @@ import Testing
             #expect(try await lab.state(posted) == "parked apple_unavailable")
             #expect(try await lab.number("select count(*) from attempts") == 10)
             #expect(try await lab.number("select max(attempt) from attempts") == 10)
+            #expect(
+                try await lab.texts(
+                    "select concat_ws(' ', type, user_id, transaction_id, receipt_id, body) from events")
+                    == [
+                        "receipt.parked u1 \(posted.id.text) \(posted.id.text) "
+                            + #"{"reason": "apple_unavailable", "attempts": 8}"#
+                    ], "told once, however often it is tried after that")
+            let id = DerivedID.event(appID: "game", transactionID: posted.id.text, type: .receiptParked)
+            #expect(try await lab.texts("select event_id::text from events") == [id.text])
             #expect(try await lab.settle(posted, attempt: 10, .purchase("t1")) == .granted, "parked is still open")
+        }
+    }
+
+    @Test("a parked receipt of nobody, and one of an app in shadow, is told to nobody")
+    func untold() async throws {
+        try await LedgerLab.with(parking: Self.short, endsSound: false) { lab in
+            #expect(try await fail(try await lab.post(nil), in: lab, times: 8).last == .parked)
+            try await lab.run("insert into apps (app_id, configuration_sha256) values ('game', '\\x01')")
+            #expect(try await fail(try await lab.post(), in: lab, times: 8).last == .parked)
+            #expect(try await lab.number("select count(*) from events") == 0)
         }
     }
 

@@ -20,6 +20,9 @@ import Testing
             for death in 1...Statements.rescuesMax { #expect(try await lab.ledger.strike(next) == death) }
             #expect(try await lab.ledger.strike(next) == 0)
             #expect(try await lab.state(posted) == "parked never_worked")
+            #expect(
+                try await lab.texts("select type || ' ' || (body ->> 'reason') from events")
+                    == ["receipt.parked never_worked"])
             #expect(try await lab.ledger.strike(next) == nil, "old messages kill nobody")
             // After the row is woken, one more death parks it, not eight.
             #expect(try await lab.ledger.strike(Pointer(receiptID: posted.id, attempt: 2)) == 0)

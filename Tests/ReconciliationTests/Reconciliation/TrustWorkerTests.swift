@@ -118,7 +118,7 @@ import Testing
             await processor.process(posted)
             #expect(try await lab.lab.state(posted) == "granted refunded")
             #expect(try await lab.lab.texts("select state from v_provisional") == ["revoked"])
-            let event = DerivedID.event(appID: VerifyLab.appID, transactionID: id, type: "purchase.revoked")
+            let event = DerivedID.event(appID: VerifyLab.appID, transactionID: id, type: .purchaseRevoked)
             #expect(
                 try await lab.lab.texts("select upper(event_id::text) from events where type = 'purchase.revoked'")
                     == [event.uuidString])

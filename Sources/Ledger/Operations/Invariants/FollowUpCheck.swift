@@ -29,7 +29,8 @@ package enum FollowUpCheck {
             for chain in read where chain.isNews {
                 count += 1
                 let id = String(chain.facts.originalID.suffix(4))
-                let news = (chain.followUp.revocations.map(\.kind.rawValue) + chain.followUp.events.map(\.type)).first
+                let news =
+                    chain.followUp.revocations.first?.kind.rawValue ?? chain.followUp.events.first?.type.rawValue
                 if examples.count < Invariant.Violation.examplesMax {
                     examples.append("chain …\(id): untold \(news ?? "")")
                 }

@@ -272,7 +272,7 @@ extension Invariant {
               where granted_at >= \(since)) g
             full join (
               select transaction_id, receipt_id, count(*) as times from events
-              where type = 'purchase.granted' and at >= \(since) group by 1, 2) e
+              where type = '\(EventType.purchaseGranted.rawValue)' and at >= \(since) group by 1, 2) e
               using (transaction_id, receipt_id)
             where is_granted is null or times is distinct from 1
             """),

@@ -48,9 +48,9 @@ update revocations set xid = pg_current_xact_id()::text::bigint where xid is nul
 update audits set xid = pg_current_xact_id()::text::bigint where xid is null;
 alter table outcomes enable trigger outcomes_place;
 comment on column grants.xid is
-    'The transaction that wrote the row; of rows of before 0028_seals.sql, 0033_book_gaps.sql.';
+    'The transaction that wrote the row; of rows of before 0028_seals.sql, 0032_book_gaps.sql.';
 comment on column outcomes.xid is
-    'The transaction that decided last; of rows of before 0028_seals.sql, 0033_book_gaps.sql.';
+    'The transaction that decided last; of rows of before 0028_seals.sql, 0032_book_gaps.sql.';
 
 -- As in 0029_sweep_standings.sql, but for the last complete round of customers and of refunds: each reads one entry of
 -- an index.
