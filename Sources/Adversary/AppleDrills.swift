@@ -160,8 +160,11 @@ extension DrillContext {
         expectAnswers()
     }
 
+    /// The tries of all receipts. A wake begins an attempt and is no try.
+    private static let tries = "select coalesce(sum(attempt - wakes), 0)::int8 from receipts"
+
     fileprivate func rateLimit(_ form: FaultRequest.RetryAfterForm) async throws {
-        let counted = try await world.count("select coalesce(sum(attempt), 0)::int8 from receipts")
+        let counted = try await world.count(Self.tries)
         let wait = scaled(.seconds(30), min: .seconds(4))
         if form != .date { retryAfter = wait }
         try fault(.status) {
@@ -170,7 +173,7 @@ extension DrillContext {
             $0.retryAfterForm = form
         }
         try await sleep(scaled(.seconds(60), min: .seconds(8)))
-        let after = try await world.count("select coalesce(sum(attempt), 0)::int8 from receipts")
+        let after = try await world.count(Self.tries)
         expect("no attempt was counted", after == counted, "\(after - counted)")
         expectMet(.status)
         world.store.clearFaults()
