@@ -119,7 +119,7 @@ package actor Consumer {
 
     private nonisolated func decide(_ settlements: [Settlement]) {
         let wasEmpty = decided.withLock { decided in
-            defer { decided.append(contentsOf: decisions) }
+            defer { decided.append(contentsOf: settlements) }
             return decided.isEmpty
         }
         if wasEmpty { thread.wake() }
