@@ -20,14 +20,14 @@ import Testing
     func found() async throws {
         try await VerifyLab.with { lab in
             let sweeps = try await lab.sweeps()
-            let known = try await lab.buy()
+            let known = try await lab.buyKnown()
             let lost = try await lab.sell { $0.customer = "one" }.purchase.transactionId
             let finished = try await lab.sell { $0.customer = "one" }.purchase.transactionId
             let api = try #require(sweeps.apps[VerifyLab.appID]?.serverAPI)
             try await api.finishTransaction(finished, in: [.production])
             try await lab.enter(sweeps)
             await CustomerSweep(sweeps).round()
-            #expect(try await lab.unposted() == [lost, finished].sorted().map { "\($0) received sweep" })
+            #expect(try await lab.unpostedReceipts() == [lost, finished].sorted().map { "\($0) received sweep" })
             #expect(
                 try await lab.lab.texts("select concat_ws(' ', transaction_id, kind, net) from net_catches order by 1")
                     == [lost, finished].sorted().map { "\($0) purchase customer" })
@@ -49,7 +49,7 @@ import Testing
                 try await lab.lab.texts("select transaction_id || ' ' || kind from net_catches where kind = 'end'")
                     == ["\(known) end"])
             try await lab.lab.followUp()
-            #expect(try await lab.unposted().count == 2)
+            #expect(try await lab.unpostedReceipts().count == 2)
             #expect(await !CustomerSweep(sweeps).round(), "nobody is due")
             #expect(lab.historyCalls == 3)
         }
@@ -59,7 +59,7 @@ import Testing
     func givenBefore() async throws {
         try await VerifyLab.with { lab in
             let sweeps = try await lab.sweeps(grantFrom: Date.now.formatted(.iso8601))
-            _ = try await lab.buy()
+            _ = try await lab.buyKnown()
             let imported = try await lab.sell { $0.customer = "one" }.purchase.transactionId
             try await lab.importGrant(imported)
             _ = try await lab.sell {
@@ -73,7 +73,7 @@ import Testing
                 await CustomerSweep(sweeps).round()
             }
             #expect(try await lab.lab.number("select count(*) from transactions") == 3, "the facts are stored")
-            #expect(try await lab.unposted() == [])
+            #expect(try await lab.unpostedReceipts() == [])
             #expect(try await lab.lab.number("select count(*) from differences") == 0)
             #expect(
                 try await lab.lab.texts("select customer from history_walks where due_at = 'infinity'") == [imported])
@@ -107,7 +107,7 @@ import Testing
             #expect(try await lab.lab.number("select count(*) from history_walks where swept_at is not null") == 2)
             #expect(lab.historyCalls == CustomerQuestion.pagesMax + 2)
             #expect(try await lab.lab.number("select count(*) from transactions") == ids.count + 1)
-            #expect(try await lab.unposted().count == ids.count - 1)
+            #expect(try await lab.unpostedReceipts().count == ids.count - 1)
         }
     }
 
@@ -133,7 +133,7 @@ import Testing
             }
             #expect(try await lab.walks() == ["\(pages) 0 0 - t"])
             #expect(try await lab.lab.number("select count(*) from transactions") == count)
-            #expect(try await lab.unposted().count == count - 1, "one receipt for each that nobody posted")
+            #expect(try await lab.unpostedReceipts().count == count - 1, "one receipt for each that nobody posted")
             // Later only what has changed is read.
             _ = try await lab.sell { $0.customer = "one" }
             await CustomerSweep(workers[0]).round()
@@ -146,7 +146,7 @@ import Testing
     func refusedRevision() async throws {
         try await VerifyLab.with { lab in
             let sweeps = try await lab.sweeps()
-            _ = try await lab.buy()
+            _ = try await lab.buyKnown()
             try await lab.enter(sweeps)
             await CustomerSweep(sweeps).round()
             let lost = try await lab.sell { $0.customer = "one" }.purchase.transactionId
@@ -160,7 +160,7 @@ import Testing
             try await lab.makeDue()
             await CustomerSweep(sweeps).round()
             #expect(try await lab.walks() == ["1 0 0 - t"])
-            #expect(try await lab.unposted() == ["\(lost) received sweep"])
+            #expect(try await lab.unpostedReceipts() == ["\(lost) received sweep"])
         }
     }
 
@@ -168,7 +168,7 @@ import Testing
     func unverifiable() async throws {
         try await VerifyLab.with { lab in
             let sweeps = try await lab.sweeps()
-            let known = try await lab.buy()
+            let known = try await lab.buyKnown()
             try await lab.enter(sweeps)
             try lab.store.fault(FaultRequest(.foreignRoot, on: .history))
             for failure in 1...CustomerQuestion.unverifiedMax {
@@ -195,7 +195,7 @@ import Testing
             try await lab.makeDue()
             await CustomerSweep(sweeps).round()
             #expect(try await lab.walks() == ["1 0 0 - t"])
-            #expect(try await lab.unposted() == ["\(lost) received sweep"])
+            #expect(try await lab.unpostedReceipts() == ["\(lost) received sweep"])
         }
     }
 
@@ -203,7 +203,7 @@ import Testing
     func circle() async throws {
         try await VerifyLab.with { lab in
             let sweeps = try await lab.sweeps()
-            let known = try await lab.buy()
+            let known = try await lab.buyKnown()
             try await lab.enter(sweeps)
             let signed = try lab.store.sign(known)
             func answer(_ place: String, count: Int? = nil) throws {
@@ -241,7 +241,7 @@ import Testing
     func refundCircle() async throws {
         try await VerifyLab.with { lab in
             let sweeps = try await lab.sweeps()
-            let id = try await lab.buy()
+            let id = try await lab.buyKnown()
             try await lab.enter(sweeps)
             try lab.store.refund(id)
             let signed = try lab.store.sign(id)
@@ -302,7 +302,7 @@ import Testing
     func noCalls() async throws {
         try await VerifyLab.with { lab in
             let sweeps = try await lab.sweeps()
-            _ = try await lab.buy()
+            _ = try await lab.buyKnown()
             try await lab.enter(sweeps)
             var limit = FaultRequest(.status, on: .history)
             limit.status = 429
@@ -321,7 +321,7 @@ import Testing
         }
         try await VerifyLab.with { lab in
             let sweeps = try await lab.sweeps()
-            _ = try await lab.buy()
+            _ = try await lab.buyKnown()
             try await lab.enter(sweeps)
             var refusal = FaultRequest(.status, on: .all)
             refusal.status = 401
@@ -341,7 +341,7 @@ import Testing
     func noBudget() async throws {
         try await VerifyLab.with { lab in
             let sweeps = try await lab.sweeps(others: ["poor"])
-            _ = try await lab.buy()
+            _ = try await lab.buyKnown()
             try await lab.enter(sweeps)
             try await lab.lab.run(
                 "update history_walks set due_at = now() + interval '1 day', refunds_due_at = now() + interval '1 day'")
@@ -392,7 +392,7 @@ import Testing
     func refunds() async throws {
         try await VerifyLab.with { lab in
             let sweeps = try await lab.sweeps()
-            let id = try await lab.buy()
+            let id = try await lab.buyKnown()
             try await lab.enter(sweeps)
             try await lab.lab.run("update history_walks set due_at = 'infinity', refunds_due_at = now()")
             await RefundSweep(sweeps).round()
@@ -439,112 +439,7 @@ import Testing
             #expect(lab.store.calls().map(\.transactionIds) == [[imported]])
             #expect(
                 try await lab.lab.number("select count(*) from transactions where revoked_at is not null") == 1)
-            #expect(try await lab.unposted() == [])
+            #expect(try await lab.unpostedReceipts() == [])
         }
     }
-}
-
-extension CustomerSweep {
-    /// A round after which no app rests.
-    @discardableResult
-    fileprivate func round() async -> Bool {
-        var rests = SweepRests<String>()
-        return await round(&rests)
-    }
-}
-
-extension RefundSweep {
-    @discardableResult
-    fileprivate func round() async -> Bool {
-        var rests = SweepRests<String>()
-        return await round(&rests)
-    }
-}
-
-extension VerifyLab {
-    /// The sweeps of one worker, whose broker is away.
-    func sweeps(
-        _ more: [String] = [], grantFrom: String? = "2020-01-01T00:00:00Z", others: [String] = []
-    ) async throws -> Sweeps {
-        let apps = AppDirectory(http: http)
-        try await apps.update(try configuration(more: more, grantFrom: grantFrom, others: others), ledger: lab.ledger)
-        let queues = Queues()
-        let publisher = Publisher(
-            try BrokerConfiguration(url: "amqp://127.0.0.1:1"), topology: queues.topology, logger: .silent)
-        await publisher.close()
-        return Sweeps(
-            ledger: lab.ledger, apps: apps, halts: halts,
-            appleGateway: AppleGateway(halts: halts, governor: governor()),
-            workQueue: WorkQueue(publisher: publisher, queues: queues), followUps: FollowUpSignal(), logger: .silent)
-    }
-
-    /// A purchase of the customer `one` that `u1` was granted.
-    fileprivate func buy() async throws -> String {
-        let purchase = try await sell { $0.customer = "one" }.purchase
-        try await give(purchase.transactionId, customer: purchase.appTransactionId)
-        return purchase.transactionId
-    }
-
-    fileprivate func give(_ id: String, customer: String? = nil) async throws {
-        let known = store.ledger.first { $0.transactionId == id }
-        try await lab.settle(
-            try await lab.post(),
-            .purchase(id) {
-                $0.customerID = customer ?? known?.appTransactionId
-                $0.purchasedAt = .now
-            })
-    }
-
-    fileprivate func importGrant(_ id: String, _ purchasedAt: String = "now()") async throws {
-        try await lab.run(
-            """
-            insert into imported_grants
-              (transaction_id, app_id, environment, original_transaction_id, user_id, product_id, purchased_at)
-            values ('\(id)', 'game', 'Production', '\(id)', 'u3', 'coins', \(purchasedAt))
-            """)
-    }
-
-    /// Enters the customers behind the verdicts, and makes all of them due.
-    fileprivate func enter(_ sweeps: Sweeps) async throws {
-        let granted = try await lab.number(
-            "select count(distinct customer_id) + (select count(*) from imported_grants) from grants")
-        var state = CustomerRota.State()
-        try await lab.until("the customers are not entered") {
-            _ = await CustomerRota(sweeps).round(&state)
-            return try await lab.number("select count(*) from history_walks where due_at is not null") >= granted
-        }
-        try await makeDue()
-        try await lab.run("update history_walks set refunds_due_at = now() where refunds_due_at is not null")
-    }
-
-    fileprivate func makeDue() async throws {
-        try await lab.run("update history_walks set due_at = now() where due_at < 'infinity'")
-    }
-
-    /// `transaction state source` of the receipts that nobody posted, in order.
-    fileprivate func unposted() async throws -> [String] {
-        try await lab.texts(
-            "select concat_ws(' ', transaction_id, state, source) from receipts where source <> 'post' order by 1")
-    }
-
-    /// `pages passed_over failures problem ended` of each customer.
-    fileprivate func walks() async throws -> [String] {
-        try await lab.texts(
-            """
-            select concat_ws(' ', swept_pages, passed_over, failures, coalesce(problem, '-'), swept_at is not null)
-            from history_walks order by customer
-            """)
-    }
-
-    /// `net is_open` of each list without an end, if the difference names a customer whom Apple is asked about.
-    fileprivate func endless() async throws -> [String] {
-        try await lab.texts(
-            """
-            select concat_ws(' ', net, ended_at is null) from differences d
-            join history_walks w on w.customer = d.subject where category = 'list_endless' order by 1
-            """)
-    }
-
-    fileprivate var historyCalls: Int { store.calls().count { $0.service == .history } }
-    fileprivate var refundCalls: Int { store.calls().count { $0.service == .refundHistory } }
 }
