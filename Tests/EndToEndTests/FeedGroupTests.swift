@@ -1,3 +1,4 @@
+import Adversary
 import Foundation
 import Testing
 

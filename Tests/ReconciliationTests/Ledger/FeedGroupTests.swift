@@ -228,8 +228,8 @@ import Testing
         }
     }
 
-    /// The most blocks for a group that is far behind. A plan that reads all events touches 3,400.
-    private static let blocksMax = 1200
+    /// The most is some 300, for a group that is far behind. A plan that reads all of its events touches 2,200.
+    private static let blocksMax = 800
 
     @Test("a group that is far behind, and the reader of a quiet app, read few rows, whatever the planner knows")
     func bounded() async throws {
