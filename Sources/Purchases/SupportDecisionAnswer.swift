@@ -1,3 +1,5 @@
+import Encoding
+
 /// The answer to a support decision about the owner of a purchase (`makegood support give`).
 package struct SupportDecisionAnswer: Sendable, Equatable {
     package enum Outcome: String, Sendable, CaseIterable {

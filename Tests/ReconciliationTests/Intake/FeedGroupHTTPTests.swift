@@ -1,5 +1,6 @@
 import Encoding
 import Foundation
+import Purchases
 import TestServers
 import Testing
 
