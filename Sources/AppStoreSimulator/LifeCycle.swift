@@ -324,8 +324,10 @@ extension StoreLedger {
             replaced.isReplaced = true
             try announce([replaced], at: now, &state)
         }
+        // Two periods of a chain never begin in the same second, also where the clock stood still since the last one.
+        let start = max(now, newest.purchaseDate + 1000)
         var sale = subscription.sale(
-            of: request.nextProductId ?? newest.productId, from: now, to: period.after(now),
+            of: request.nextProductId ?? newest.productId, from: start, to: period.after(start),
             price: request.nextPrice ?? newest.price, reason: "PURCHASE")
         sale.family = family
         sale.offerType = request.offerType

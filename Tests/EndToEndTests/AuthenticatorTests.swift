@@ -53,7 +53,7 @@ extension EndToEnd {
                     #expect(answer.safeToFinish == false)
                 }
                 for (field, value) in [
-                    ("appId", "1.5"), ("userId", "{}"), ("orderId", "[]"), ("signedTransaction", "true"),
+                    ("appId", "1.5"), ("userId", #"{"id": "u1"}"#), ("orderId", "[]"), ("signedTransaction", "true"),
                     ("receipt", "7"),
                     ("transactionId", "2000000000000001.0"), ("originalTransactionId", "{}"),
                 ] {

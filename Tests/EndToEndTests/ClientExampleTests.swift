@@ -294,7 +294,7 @@ extension EndToEnd {
                     ("half of a string", Data(plain.dropLast(2).utf8), [:], 400, "not_json", nil),
                     (
                         "a form", Data(form.utf8), ["Content-Type": "application/x-www-form-urlencoded"], 415,
-                        "unsupported_media_type", nil
+                        "unsupported_media_type", "Content-Type"
                     ),
                     (
                         "half of gzip", Data(Self.gzip(Array(plain.utf8)).dropLast(12)),
@@ -302,7 +302,7 @@ extension EndToEnd {
                     ),
                     (
                         "another coding", Self.gzip(Array(plain.utf8)), ["Content-Encoding": "br"], 415,
-                        "unsupported_encoding", nil
+                        "unsupported_encoding", "Content-Encoding"
                     ),
                     (
                         "a cut description", try Self.receiptPost(Self.described(Array(receipt.dropLast()))), [:], 400,

@@ -189,7 +189,8 @@ package struct ReceiptVerifier: Sendable {
     private func known(
         _ entry: Verdict.Entry, of receipt: StoredReceipt, by judge: Judge, for app: AppServices
     ) async throws(AppleRefusal) -> Verdict.Entry? {
-        guard case .grant = entry.decision, entry.transaction.hasKeyOfItsIDs,
+        // What is known under its id is another environment's purchase, if a person gives this one apart.
+        guard case .grant = entry.decision, entry.transaction.hasKeyOfItsIDs, !entry.transaction.isGivenApart,
             let purchase = try await known([entry.transaction], of: receipt).first
         else { return nil }
         if purchase.isGranted {
