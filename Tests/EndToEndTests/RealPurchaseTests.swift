@@ -159,7 +159,9 @@ extension EndToEnd {
                     }
                     original = original ?? sale
                     system.owe(sale, to: "tester")
-                    #expect(try await system.submit(sale, user: "tester", wait: 20).state == "granted")
+                    // Or the sweep of subscriptions was first: the periods have ended.
+                    let state = try await system.submit(sale, user: "tester", wait: 20).state
+                    #expect(state == "granted" || original?.purchase != sale.purchase && state == "already_granted")
                 }
             }
         }
