@@ -16,12 +16,15 @@ alter table history_walks
 comment on column history_walks.entered_at is
     'When the customer came onto the rota, or came back onto the rota of refunds.';
 
+-- The predicate of the second index is not "is not null": a claim of what is due would imply that, and a plan that is kept
+-- from an empty table would read this index instead of the one by the due time.
+--
 -- The oldest of these times is the last complete round: about each customer who was on the rota before, Apple was asked
 -- since.
 create index history_walks_rounds on history_walks (app_id, environment, coalesce(swept_at, entered_at))
     where due_at is distinct from 'infinity';
 create index history_walks_refund_rounds on history_walks (app_id, environment, greatest(refunds_at, entered_at))
-    where refunds_due_at is not null;
+    where coalesce(refunds_due_at < 'infinity', false);
 
 -- A list of Apple's that has no end is a difference: nobody knows what stands behind it.
 alter table differences drop constraint differences_category;
@@ -116,7 +119,7 @@ cross join lateral (
     union all
     select 'refund', count(*), min(at), (
         select greatest(refunds_at, entered_at) from history_walks
-        where app_id = a.app_id and environment = e.environment and refunds_due_at is not null
+        where app_id = a.app_id and environment = e.environment and coalesce(refunds_due_at < 'infinity', false)
         order by greatest(refunds_at, entered_at) limit 1), (
         select coalesce(sum(refunds_passed_over), 0)::bigint from history_walks
         where app_id = a.app_id and environment = e.environment and (passed_over > 0 or refunds_passed_over > 0))

@@ -17,14 +17,16 @@ import Testing
             try await lab.run("set plan_cache_mode = force_generic_plan")
             try await lab.run("prepare short as \(Statements.orderOfToken.sql)")
             let short = try await lab.texts(
-                "explain execute short(array['game'], array['\(UUID())'], array['t7'])")
+                "explain execute short(array['game'], array['\(UUID())'], array['t7'], array['Production/t7'])")
             #expect(short.contains { $0.contains("support_decisions_pkey") })
             #expect(short.contains { $0.contains("orders_pkey") })
             #expect(short.filter { $0.contains("Seq Scan") } == [])
             try await lab.run("prepare tokenless as \(Statements.hasEvidence.sql)")
             let tokenless = try await lab.texts(
-                "explain execute tokenless(array['game'], array['u7'], array['i7'], array['t7'], array['coins'], array[now()])"
-            )
+                """
+                explain execute tokenless(array['game'], array['u7'], array['i7'], array['t7'], array['Production/t7'],
+                  array['coins'], array[now()])
+                """)
             for index in [
                 "orders_of_product", "orders_of_installation", "grants_of_order", "support_decisions_pkey",
                 "merges_by_into",
@@ -58,7 +60,7 @@ import Testing
                 order + ["grants_pkey"]
             ),
             (
-                "support_decisions", Statements.decisionsOfSupport.sql, [app, id, key, time],
+                "support_decisions", Statements.decisionsOfSupport.sql, [app, id, text("Production/t7"), key, time],
                 ["support_decisions_pkey", "grants_purchase_key", "transactions_pkey"]
             ),
             (

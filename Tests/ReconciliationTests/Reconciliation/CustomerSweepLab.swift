@@ -109,8 +109,8 @@ extension VerifyLab {
     func endless() async throws -> [String] {
         try await lab.texts(
             """
-            select concat_ws(' ', net, ended_at is null) from differences d
-            join history_walks w on w.customer = d.subject where category = 'list_endless' order by 1
+            select concat_ws(' ', d.net, d.ended_at is null) from differences d
+            join history_walks w on w.customer = d.subject where d.category = 'list_endless' order by 1
             """)
     }
 
