@@ -55,8 +55,39 @@ comment on column grants.xid is
 comment on column outcomes.xid is
     'The transaction that decided last; of rows of before 0028_seals.sql, 0032_book_gaps.sql.';
 
--- As in 0029_sweep_standings.sql, but for the last complete round of customers and of refunds: each reads one entry of
--- an index.
+-- As in 0031_short_functions.sql, but for the last complete round of customers and of refunds: each reads one entry of an
+-- index.
+create or replace view due_customers as
+select d.sweep, a.app_id, e.environment, d.due, d.oldest_due_at, d.passed_over, d.last_complete_at
+from apps a
+cross join (values ('Production' collate "C"), ('Sandbox' collate "C")) e(environment)
+cross join lateral (
+    select 'customer' collate "C" as sweep, count(*) as due, min(at) as oldest_due_at, (
+        select coalesce(sum(passed_over), 0)::bigint from history_walks
+        where app_id = a.app_id and environment = e.environment
+            and (passed_over > 0 or refunds_passed_over > 0)) as passed_over, (
+        select coalesce(swept_at, entered_at) from history_walks
+        where app_id = a.app_id and environment = e.environment and due_at is distinct from 'infinity'
+        order by coalesce(swept_at, entered_at) limit 1) as last_complete_at
+    from (
+        (select due_at as at from history_walks
+         where app_id = a.app_id and environment = e.environment and wanted_by is not null and due_at <= now()
+         order by due_at limit 1000)
+        union all
+        (select due_at from history_walks
+         where app_id = a.app_id and environment = e.environment and wanted_by is null and due_at <= now()
+         order by due_at limit 1000) limit 1000) w
+    union all
+    select 'refund', count(*), min(at), (
+        select coalesce(sum(refunds_passed_over), 0)::bigint from history_walks
+        where app_id = a.app_id and environment = e.environment and (passed_over > 0 or refunds_passed_over > 0)), (
+        select greatest(refunds_at, entered_at) from history_walks
+        where app_id = a.app_id and environment = e.environment and coalesce(refunds_due_at < 'infinity', false)
+        order by greatest(refunds_at, entered_at) limit 1)
+    from (
+        select refunds_due_at as at from history_walks
+        where app_id = a.app_id and environment = e.environment and refunds_due_at <= now()
+        order by refunds_due_at limit 1000) r) d;
 create or replace view v_sweeps as
 select s.sweep, s.app_id, s.environment, s.due, s.oldest_due_at,
     greatest(0, coalesce(extract(epoch from now() - s.oldest_due_at), 0))::float8 as lag_seconds,
@@ -78,55 +109,9 @@ left join lateral (
     select least(s.failures_due_at, s.all_due_at) as at where least(s.failures_due_at, s.all_due_at) <= now()) d on true
 group by s.app_id, s.environment
 union all
-select 'subscription', a.app_id, d.environment, d.due, d.oldest_due_at, null, null, 0
-from apps a
-cross join lateral (
-    select e.environment, least(count(c.at), 1000) as due, min(c.at) as oldest_due_at
-    from (values ('Production' collate "C"), ('Sandbox' collate "C")) e(environment)
-    left join (
-        (select environment, coalesce(ask_at, expires_at) as at from chains
-         where app_id = a.app_id and least(asks, 1) = 0 and coalesce(ask_at, expires_at) <= now()
-            and coalesce(ask_at, expires_at) < 'infinity'
-            and (ask_at is not null or state in ('active', 'in_grace', 'in_retry'))
-         order by coalesce(ask_at, expires_at) limit 1000)
-        union all
-        (select environment, coalesce(ask_at, expires_at) from chains
-         where app_id = a.app_id and least(asks, 1) = 1 and coalesce(ask_at, expires_at) <= now()
-            and coalesce(ask_at, expires_at) < 'infinity'
-            and (ask_at is not null or state in ('active', 'in_grace', 'in_retry'))
-         order by coalesce(ask_at, expires_at) limit 1000)) c using (environment)
-    group by e.environment) d
+select 'subscription', app_id, environment, due, oldest_due_at, null, null, 0 from due_subscriptions
 union all
-select d.sweep, a.app_id, e.environment, d.due, d.oldest_due_at, null, d.last_complete_at, d.passed_over
-from apps a
-cross join (values ('Production' collate "C"), ('Sandbox' collate "C")) e(environment)
-cross join lateral (
-    select 'customer' collate "C" as sweep, count(*) as due, min(at) as oldest_due_at, (
-        select coalesce(swept_at, entered_at) from history_walks
-        where app_id = a.app_id and environment = e.environment and due_at is distinct from 'infinity'
-        order by coalesce(swept_at, entered_at) limit 1) as last_complete_at, (
-        select coalesce(sum(passed_over), 0)::bigint from history_walks
-        where app_id = a.app_id and environment = e.environment
-            and (passed_over > 0 or refunds_passed_over > 0)) as passed_over
-    from (
-        (select due_at as at from history_walks
-         where app_id = a.app_id and environment = e.environment and wanted_by is not null and due_at <= now()
-         order by due_at limit 1000)
-        union all
-        (select due_at from history_walks
-         where app_id = a.app_id and environment = e.environment and wanted_by is null and due_at <= now()
-         order by due_at limit 1000) limit 1000) w
-    union all
-    select 'refund', count(*), min(at), (
-        select greatest(refunds_at, entered_at) from history_walks
-        where app_id = a.app_id and environment = e.environment and coalesce(refunds_due_at < 'infinity', false)
-        order by greatest(refunds_at, entered_at) limit 1), (
-        select coalesce(sum(refunds_passed_over), 0)::bigint from history_walks
-        where app_id = a.app_id and environment = e.environment and (passed_over > 0 or refunds_passed_over > 0))
-    from (
-        select refunds_due_at as at from history_walks
-        where app_id = a.app_id and environment = e.environment and refunds_due_at <= now()
-        order by refunds_due_at limit 1000) r) d) s
+select sweep, app_id, environment, due, oldest_due_at, null, last_complete_at, passed_over from due_customers) s
 left join (
     select app_id, environment, net, count(*) as catches from net_catches
     where caught_at > now() - interval '1 day' group by 1, 2, 3) k
