@@ -129,7 +129,9 @@ extension VerdictRow {
         if state == .alreadyGranted, let had, had.transactionID != transactionID {
             outcome.grantedAs = had.transactionID
         }
-        if outcome.reason == Reason.idCollision.rawValue, let transaction, transaction.environment != had?.environment {
+        if outcome.reason == Reason.idCollision.rawValue, let transaction, let had,
+            transaction.environment != had.environment
+        {
             outcome.grantedAs = transaction.idBehindEnvironment
         }
         outcome.reasons = reasons(decision, state, behind: gate, had: had, isApart: isApart, transfer: transfer)
