@@ -224,7 +224,8 @@ import Testing
             try await does(#""nextProductId":"lite""#)
             try await does(#""nextProductId":"pro","change":"upgrade""#)
             try await does(#""autoRenew":false"#)
-            try await advance(30)
+            // The upgrade began a second after the period of the same moment.
+            try await advance(31)
             try await does(#""resubscribe":true"#)
             let coins = try await store.sold(#""customer":"ann","notify":true"#).string("transactionId")
             try await store.control(.POST, "purchases/\(coins)/consumption-request")
