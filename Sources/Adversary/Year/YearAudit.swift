@@ -14,6 +14,9 @@ struct YearAudit {
         /// The goods that the grant gave, and those that were taken back since.
         let amount: Int
         let takenBack: Int
+        /// Whether the only known user of the Apple customer got it after a day, in which nobody had registered its
+        /// token (row 11 of Ownership).
+        let isOfCustomer: Bool
     }
 
     let books: YearBooks
@@ -101,12 +104,16 @@ struct YearAudit {
               coalesce((select sum((part ->> 'amount')::int8) from jsonb_array_elements(g.goods) part), 0),
               coalesce((select sum(case r.kind when 'revoked' then 1 else -1 end
                 * coalesce((select sum((part ->> 'amount')::int8) from jsonb_array_elements(r.goods) part), 0))
-                from revocations r where r.transaction_id = g.transaction_id), 0))
+                from revocations r where r.transaction_id = g.transaction_id), 0),
+              g.binding_source = 'customer' and not exists (
+                select from transactions t join user_tokens u on u.app_id = t.app_id and u.token = t.app_account_token
+                where t.transaction_id = g.transaction_id and u.registered_at < g.granted_at))
             from grants g
-            """, columns: 5)
+            """, columns: 6)
         {
             grants[row[0]] = Grant(
-                userID: row[1], quantity: Int(row[2]) ?? 0, amount: Int(row[3]) ?? 0, takenBack: Int(row[4]) ?? 0)
+                userID: row[1], quantity: Int(row[2]) ?? 0, amount: Int(row[3]) ?? 0, takenBack: Int(row[4]) ?? 0,
+                isOfCustomer: row[5] == "t")
         }
         for row in try await rows(
             """
@@ -152,7 +159,8 @@ struct YearAudit {
     }
 
     private mutating func compare(_ grant: Grant, _ purchase: Purchase, _ last: AppleWord) {
-        let users = owners(of: purchase)
+        var users = owners(of: purchase)
+        if grant.isOfCustomer { users.formUnion(books.users[purchase.account] ?? []) }
         if !users.contains(grant.userID) {
             differ(purchase, "granted to \(grant.userID), and not to \(users.sorted().joined(separator: " or "))")
         }
