@@ -175,7 +175,7 @@ extension EndToEnd {
                     $0.appAccountToken = order
                 }
                 system.owe(sale, to: "u2")
-                // The receipt of years of renewals: one limit for a body, whoever sends it.
+                // The receipt of years of renewals: Apple's body has the limit of a client's.
                 var years = ReceiptRequest(app: "game", transactionIds: [sale.purchase.transactionId])
                 years.paddingBytes = 1 << 20
                 let bought = try system.appStore.store.receipt(years)

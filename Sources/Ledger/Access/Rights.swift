@@ -10,7 +10,8 @@ package struct Rights: Sendable {
     package let ofRoles: [DatabaseRole: [Right]]
 
     package static let all =
-        ofTheRest + ofParts + ofHearing + ofSweeps + ofNotificationSweeps + ofCustomerSweeps + ofBooks + ofSeals
+        ofTheRest + ofFeed + ofParts + ofHearing + ofSweeps + ofNotificationSweeps + ofCustomerSweeps + ofBooks
+        + ofSeals
 
     private static let ofTheRest: [Rights] = [
         table(
@@ -146,34 +147,6 @@ package struct Rights: Sendable {
             [
                 .ingest: [.select], .worker: [.insert, .select("receipt_id", "code")], .scheduler: invariantsOfAttempts,
                 .support: [.select],
-            ]),
-        table(
-            "events",
-            [
-                // Ingest serves GET /v1/events. A trigger decides which event types a role may insert: those whose
-                // facts the role may write.
-                .ingest: [.select],
-                .worker: [
-                    .insert("event_id", "app_id", "type", "user_id", "transaction_id", "receipt_id", "body"),
-                    .select("xid", "id", "type", "event_id", "transaction_id", "receipt_id", "body"),
-                ],
-                .scheduler: [
-                    .insert("event_id", "app_id", "type", "user_id", "transaction_id", "receipt_id", "body"),
-                    .select("xid", "id", "event_id", "app_id", "type", "user_id", "transaction_id", "receipt_id", "at"),
-                ],
-                .support: [
-                    .insert("event_id", "app_id", "type", "user_id", "transaction_id", "receipt_id", "body"),
-                    .select("xid", "event_id", "app_id", "type", "transaction_id", "receipt_id", "at"),
-                ],
-            ]),
-        // Only the trigger of `events` writes it.
-        table("feed_eras", [.ingest: [.select("first_xid", "shift", "server_started_at")]]),
-        table(
-            "feed_groups",
-            [
-                .ingest: [
-                    .select, .insert("app_id", "name", "place", "id"), .update("place", "id", "stored_at"),
-                ]
             ]),
         table(
             "halts",
@@ -420,9 +393,6 @@ package struct Rights: Sendable {
         table("v_waiting_purchases", [.scheduler: [.select], .support: [.select], .dashboard: [.select]]),
         table("v_refund_requests", [.support: [.select], .dashboard: [.select]]),
         table("v_order_endings", [.support: [.select], .dashboard: [.select]]),
-        table(
-            "v_feed_groups",
-            [.ingest: [.select], .scheduler: [.select], .support: [.select], .dashboard: [.select]]),
         table("v_payloads", [.scheduler: [.select], .support: [.select], .dashboard: [.select]]),
         table("v_kept_payloads", [.scheduler: [.select], .support: [.select], .dashboard: [.select]]),
 
@@ -430,7 +400,6 @@ package struct Rights: Sendable {
             "take_limit_place(text, text, text, date, text, integer)", [.ingest: [.execute], .worker: [.execute]]),
         function(
             "say_line(uuid, text, text, text, text, jsonb, jsonb, jsonb, integer)", [.ingest: [.execute]]),
-        function("forget_feed_group(text, text)", [.ingest: [.execute]]),
         function("take_question_place(text, text, uuid, integer)", [.ingest: [.execute]]),
         function("end_order(uuid, text, text, uuid, jsonb)", [.ingest: [.execute]]),
         function("drop_limit_places()", [.scheduler: [.execute]]),
@@ -448,7 +417,6 @@ package struct Rights: Sendable {
         function("forget_merges(text, text, text)", [.support: [.execute]]),
         function("readmit_user(text, text, bytea, text, text)", [.support: [.execute]]),
         function("keep_payloads(text, uuid[], text[])", [:]),
-        function("begin_feed_era()", [:]),
         function("refuse_strange_event()", [:]),
         function("tell_parked()", [:]),
         function("note_ordering_apps()", [:]),
