@@ -39,6 +39,8 @@ package struct YearRun: Sendable {
     private static let quietMax: Duration = .seconds(20)
     /// How long a step at the end waits for the sweeps.
     private static let calmMax: Duration = .seconds(5)
+    /// How long the day of 429 waits for the first question of a sweep.
+    private static let askedMax: Duration = .seconds(20)
     /// How many posts are on their way at the same time.
     private static let postsAtOnce = 16
     private static let tellEveryDays = 30
@@ -265,8 +267,12 @@ package struct YearRun: Sendable {
                 }
                 return tell("day \(end / YearPlan.minutesPerDay): Apple answers 429 to the sweeps")
             }
-            limited = world.store.calls(after: callsBefore).count { $0.status == 429 }
-            world.store.clearFaults()
+            let (store, before) = (world.store, callsBefore)  // The steps of a day may end before a sweep came to ask.
+            _ = try await world.becomes(within: YearRun.askedMax) {
+                store.calls(after: before).contains { $0.status == 429 }
+            }
+            limited = store.calls(after: before).count { $0.status == 429 }
+            store.clearFaults()
             try turnNetsOff()
             for worker in world.members(.worker) {
                 await worker.kill()
