@@ -125,7 +125,7 @@ create or replace trigger refuse_strange_event before insert on events for each 
 create view v_endpoints as
 select n.id as endpoint, n.app_id, n.name, n.state, coalesce(n.reason, '') as reason, n.failures, n.failing_since,
     n.probe_at, n.last_status, n.last_error, n.succeeded_at, n.failed_at, n.seen_at,
-    coalesce(n.turn_until > now(), false) as is_served,
+    n.seen_at > now() - interval '1 day' as is_defined, coalesce(n.turn_until > now(), false) as is_served,
     waiting.streams as waiting_streams, waiting.events as waiting_events, parked.streams as parked_streams,
     oldest.at as oldest_at, greatest(0, coalesce(extract(epoch from now() - oldest.at), 0))::float8 as lag_seconds
 from endpoints n
@@ -145,7 +145,7 @@ left join lateral (
         order by behind_xid, behind_id limit 1) first
     join events e on e.xid = first.behind_xid and e.id = first.behind_id) oldest on true;
 comment on view v_endpoints is
-    'A row: an endpoint of an app''s backend, with what it has yet to get. waiting_streams: users with undelivered events, 10001: more than 10,000; waiting_events: their events, whatever the filter says; parked_streams: users whose next event was tried for too long. oldest_at: the oldest undelivered event that is not parked; lag_seconds: its age, 0: there is none. seen_at: when a dispatcher last had the endpoint in its configuration.';
+    'A row: an endpoint of an app''s backend, with what it has yet to get. waiting_streams: users with undelivered events, 10001: more than 10,000; waiting_events: their events, whatever the filter says; parked_streams: users whose next event was tried for too long. oldest_at: the oldest undelivered event that is not parked; lag_seconds: its age, 0: there is none. seen_at: when a dispatcher last had the endpoint in its configuration; is_defined: less than a day ago, so that events are still kept for it. is_served: a dispatcher sends to it now.';
 
 create view v_undelivered as
 select n.app_id, n.name, d.endpoint, d.stream, coalesce(u.user_id, '') as user_id, d.failed_sequence as sequence,
