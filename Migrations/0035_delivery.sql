@@ -71,8 +71,8 @@ create table deliveries (
     stream bigint not null,
     last_sequence bigint not null,              -- of the newest event that passes the endpoint's filter
     done_sequence bigint not null,              -- up to here all is delivered or passed over
-    behind_xid xid8 not null,                   -- the place of the first event that may be undelivered
-    behind_id bigint not null,
+    behind_xid xid8,                            -- the place of the first event that may be undelivered, if there is one
+    behind_id bigint,
     previous_event_id uuid,                     -- the event that was delivered last
     attempts integer not null default 0,        -- failures of the event whose turn it is
     failed_sequence bigint,                     -- that event, once it has failed
@@ -85,13 +85,16 @@ create table deliveries (
     constraint deliveries_due check (
         (last_sequence > done_sequence) = (due_at is not null or parked_at is not null)
         and (due_at is null or parked_at is null)),
+    constraint deliveries_behind check (
+        (last_sequence > done_sequence) = (behind_xid is not null) and (behind_xid is null) = (behind_id is null)),
     constraint deliveries_failed check (
         (failing_since is null) = (failed_sequence is null) and (parked_at is null or failing_since is not null))
 ) with (fillfactor = 70);
 comment on table deliveries is
     'A row: how far a stream is delivered to an endpoint. done_sequence: up to here; last_sequence: up to here it has to be. due_at: when the next event is sent; parked_at: it was tried for too long, and waits for a person with all later events of its user.';
+-- No index names `last_sequence`, which grows while a delivery waits.
 create index deliveries_due on deliveries (endpoint, due_at) where due_at is not null;
-create index deliveries_pending on deliveries (endpoint, behind_xid, behind_id) where last_sequence > done_sequence;
+create index deliveries_pending on deliveries (endpoint, behind_xid, behind_id) where behind_xid is not null;
 create index deliveries_failing on deliveries (endpoint, failing_since) where failing_since is not null;
 
 -- A stream of a user who was erased keeps its numbers and loses the id. A numbering that runs has read the id already:
@@ -132,7 +135,7 @@ from endpoints n
 cross join lateral (
     select count(*) as streams, coalesce(sum(last_sequence - done_sequence), 0)::bigint as events from (
         select last_sequence, done_sequence from deliveries
-        where endpoint = n.id and last_sequence > done_sequence
+        where endpoint = n.id and behind_xid is not null
         order by behind_xid, behind_id limit (select 10001)) counted) waiting
 cross join lateral (
     select count(*) as streams from (
@@ -141,7 +144,7 @@ cross join lateral (
 left join lateral (
     select e.at from (
         select behind_xid, behind_id from deliveries
-        where endpoint = n.id and last_sequence > done_sequence and parked_at is null
+        where endpoint = n.id and behind_xid is not null and parked_at is null
         order by behind_xid, behind_id limit 1) first
     join events e on e.xid = first.behind_xid and e.id = first.behind_id) oldest on true;
 comment on view v_endpoints is
