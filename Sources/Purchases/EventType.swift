@@ -62,6 +62,8 @@ package enum EventType: String, Sendable, CaseIterable {
     }
     /// Whether the feed names the receipt of an event of this type.
     package var namesReceipt: Bool { subject != .order && subject != .endpoint }
+    /// Whether the feed names the user of an event of this type.
+    package var namesUser: Bool { subject != .endpoint }
 
     private var row: (subject: Subject, since: String, schema: Int) {
         switch self {
