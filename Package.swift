@@ -3,9 +3,9 @@ import PackageDescription
 
 // Which target may import which is written here, and the compiler enforces it. A target knows only those before it, in this
 // order: Encoding, Caching; BlockingIO; Postgres, RabbitMQ, AppStore, Purchases; Settings; Service, Ledger; WorkQueue,
-// AppleGateway; Support, MovingIn; Intake, Reconciliation; Commands; makegood. Postgres, RabbitMQ and AppStore do not know
-// each other. Purchases has no input and no output. AppStoreSimulator, FaultProxy, Adversary and makegood-lab are for tests,
-// and makegood contains the first of them alone. `deploy/check rooms` holds the folders inside a target.
+// AppleGateway, Delivery; Support, MovingIn; Intake, Reconciliation; Commands; makegood. Postgres, RabbitMQ and AppStore do
+// not know each other. Purchases has no input and no output. AppStoreSimulator, FaultProxy, Adversary and makegood-lab are
+// for tests, and makegood contains the first of them alone. `deploy/check rooms` holds the folders inside a target.
 // What one target shows another is `package`. In Postgres, BlockingIO, Encoding and Caching it is `public`: a release build
 // compiles generic code for its callers' types, and short functions into their callers, only where it is public
 // (-cross-module-optimization).
@@ -120,6 +120,13 @@ let package = Package(
             ],
             swiftSettings: common),
         .target(
+            name: "Delivery",
+            dependencies: [
+                "BlockingIO", "Encoding", "Purchases", "Settings", "Service", "Ledger", "WorkQueue", "Postgres",
+                "RabbitMQ", httpClient, crypto, lifecycle, log, metrics, nioCore, nioHTTP1, nioSSL,
+            ],
+            swiftSettings: common),
+        .target(
             name: "Support",
             dependencies: [
                 "Encoding", "Purchases", "Settings", "Ledger", "WorkQueue", "Postgres", "RabbitMQ", log,
@@ -178,10 +185,10 @@ let package = Package(
         .executableTarget(
             name: "makegood",
             dependencies: [
-                "Commands", "Reconciliation", "Intake", "Support", "MovingIn", "AppleGateway", "WorkQueue", "Ledger",
-                "Service", "Settings", "AppStoreSimulator", "AppStore", "Purchases", "Encoding", "Postgres", "RabbitMQ",
-                argumentParser, crypto, httpClient, histogram, lifecycle, unixSignals, nioCore, nioPosix, nioHTTP1,
-                nioSSL, log,
+                "Commands", "Reconciliation", "Intake", "Support", "MovingIn", "AppleGateway", "Delivery", "WorkQueue",
+                "Ledger", "Service", "Settings", "AppStoreSimulator", "AppStore", "Purchases", "Encoding", "Postgres",
+                "RabbitMQ", argumentParser, crypto, httpClient, histogram, lifecycle, unixSignals, nioCore, nioPosix,
+                nioHTTP1, nioSSL, log,
             ],
             swiftSettings: common),
 
@@ -222,10 +229,10 @@ let package = Package(
         .testTarget(
             name: "ReconciliationTests",
             dependencies: [
-                "Reconciliation", "Intake", "Support", "MovingIn", "AppleGateway", "WorkQueue", "Ledger", "Service",
-                "Settings", "Purchases", "AppStore", "Encoding", "Caching", "Postgres", "RabbitMQ", "AppStoreSimulator",
-                "TestServers", "TestRandom", "TestSchemas", hummingbird, httpClient, jwtKit, crypto, cryptoExtras,
-                lifecycle, log, metrics, nioCore, nioHTTP1, nioPosix, httpTypes, yams,
+                "Reconciliation", "Intake", "Support", "MovingIn", "AppleGateway", "Delivery", "WorkQueue", "Ledger",
+                "Service", "Settings", "Purchases", "AppStore", "Encoding", "Caching", "Postgres", "RabbitMQ",
+                "AppStoreSimulator", "TestServers", "TestRandom", "TestSchemas", hummingbird, httpClient, jwtKit, x509,
+                crypto, cryptoExtras, lifecycle, log, metrics, nioCore, nioHTTP1, nioPosix, nioSSL, httpTypes, yams,
             ],
             swiftSettings: common),
         .testTarget(
