@@ -37,6 +37,7 @@ package enum Schema {
         migration(32, "book_gaps", PackageResources._032_book_gaps_sql),
         migration(33, "feed_groups", PackageResources._033_feed_groups_sql),
         migration(34, "parked_events", PackageResources._034_parked_events_sql),
+        migration(35, "delivery", PackageResources._035_delivery_sql),
     ]
 
     private static func migration(_ number: Int, _ name: String, _ file: [UInt8]) -> Migration {

@@ -26,6 +26,9 @@ package enum EventType: String, Sendable, CaseIterable {
     case orderClosed = "order.closed"
     case orderRefunded = "order.refunded"
     case receiptParked = "receipt.parked"
+    case endpointFailing = "endpoint.failing"
+    case endpointRecovered = "endpoint.recovered"
+    case endpointExhausted = "endpoint.exhausted"
 
     /// What an event is about.
     package enum Subject: Sendable, CaseIterable {
@@ -39,6 +42,8 @@ package enum EventType: String, Sendable, CaseIterable {
         case order
         /// A receipt of which no purchase need be known.
         case receipt
+        /// An endpoint of the app's backend. It has no user, no transaction and no receipt.
+        case endpoint
     }
 
     package var subject: Subject { row.subject }
@@ -49,9 +54,16 @@ package enum EventType: String, Sendable, CaseIterable {
     /// The schema's file in deploy/events.
     package var schemaFile: String { "\(rawValue).\(schema).json" }
     /// Whether the feed names the transaction that an event of this type is about.
-    package var namesTransaction: Bool { subject != .order && subject != .receipt }
+    package var namesTransaction: Bool {
+        switch subject {
+        case .purchase, .chain, .ownership: true
+        case .order, .receipt, .endpoint: false
+        }
+    }
     /// Whether the feed names the receipt of an event of this type.
-    package var namesReceipt: Bool { subject != .order }
+    package var namesReceipt: Bool { subject != .order && subject != .endpoint }
+    /// Whether the feed names the user of an event of this type.
+    package var namesUser: Bool { subject != .endpoint }
 
     private var row: (subject: Subject, since: String, schema: Int) {
         switch self {
@@ -64,6 +76,7 @@ package enum EventType: String, Sendable, CaseIterable {
         case .ownershipGained, .ownershipLost, .ownershipDisputed: (.ownership, "0.1.0", 1)
         case .orderPaid, .orderClosed, .orderRefunded: (.order, "0.1.0", 1)
         case .receiptParked: (.receipt, "0.1.0", 1)
+        case .endpointFailing, .endpointRecovered, .endpointExhausted: (.endpoint, "0.1.0", 1)
         }
     }
 }

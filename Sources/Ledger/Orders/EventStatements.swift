@@ -67,6 +67,20 @@ extension Statements {
             """
     }
 
+    /// The columns of ``readEvent(_:from:)``, where `xid` and the others are those of one event.
+    static let eventColumns = """
+        xid::text::int8 + (select max(shift) from feed_eras where first_xid <= xid::text::int8), id, event_id, app_id,
+          type, user_id, transaction_id, receipt_id, body, at
+        """
+
+    static func readEvent(_ row: borrowing RowReader, from first: Int) throws(PostgresError) -> Event {
+        Event(
+            cursor: EventCursor(place: try row.int(first), id: try row.int(first + 1)), id: try row.uuid(first + 2),
+            appID: try row.text(first + 3), type: try row.text(first + 4), userID: try row.text(first + 5),
+            transactionID: try row.text(first + 6), receiptID: try row.uuid(first + 7),
+            body: try row.json(first + 8), at: try row.date(first + 9))
+    }
+
     /// Events below the oldest running transaction, by (xid, id): a reader with a cursor by id alone would miss events
     /// that commit late. A cursor from a time that this server has lost is before the first event of the next era. Each
     /// app is read by itself, so that a reader of a quiet app passes over no events of others.
@@ -79,8 +93,7 @@ extension Statements {
           select least($2 - shift, next_xid - 1) as xid,
             case when $2 - shift >= next_xid then \(Int.max) else $3 end as id
           from eras where first_xid + shift <= $2 order by first_xid desc limit 1)
-        select xid::text::int8 + (select max(shift) from eras where first_xid <= xid::text::int8), id, event_id, app_id,
-          type, user_id, transaction_id, receipt_id, body, at
+        select \(eventColumns)
         from unnest($1::text[]) app cross join lateral (
           select xid, id, event_id, app_id, type, user_id, transaction_id, receipt_id, body, at from events
           where app_id = app and (xid, id) > ((select xid::text::xid8 from after), (select id from after))
@@ -91,13 +104,7 @@ extension Statements {
         bind: { page in
             [.texts(page.apps), .int(page.after.place), .int(page.after.id), .int(page.limit)]
         },
-        read: { row throws(PostgresError) in
-            Event(
-                cursor: EventCursor(place: try row.int(0), id: try row.int(1)), id: try row.uuid(2),
-                appID: try row.text(3), type: try row.text(4), userID: try row.text(5),
-                transactionID: try row.text(6), receiptID: try row.uuid(7), body: try row.json(8),
-                at: try row.date(9))
-        })
+        read: { row throws(PostgresError) in try readEvent(row, from: 0) })
 
     /// Whether a place lies beyond every place that was ever given, by this server or by one that was lost: a lost
     /// server's places lie before the era that this server begins with its first event.
