@@ -1,3 +1,4 @@
+package import Foundation
 package import Purchases
 package import RabbitMQ
 import Service
@@ -18,6 +19,11 @@ package final class WorkQueue: Sendable {
         // The publisher logs an outage once, and counts each lost message in its metrics.
         publisher.offer(
             pointer.text, to: queues.verify(lane), traceparent: TraceContext.current?.traceparent)
+    }
+
+    /// Rings in the background: this endpoint has something due.
+    package func ring(_ endpointID: UUID) {
+        publisher.offer(Pointer(endpointID: endpointID).text, to: queues.deliver, traceparent: nil)
     }
 
     /// Publishes and waits for the broker's confirm.
