@@ -27,12 +27,16 @@ package struct Rate: Sendable, Equatable {
     }
 
     /// `rate: {perSecond: 200, burst: 400}`; without `burst`, it is what one second allows.
-    static func read(_ section: inout ConfigurationReader) throws(ConfigurationError) -> Rate? {
+    ///
+    /// - Parameter max: the greatest value of each.
+    static func read(
+        _ section: inout ConfigurationReader, max: Int = 1_000_000
+    ) throws(ConfigurationError) -> Rate? {
         guard var reader = try section.section("rate") else { return nil }
-        guard let perSecond = try reader.integer("perSecond", in: 1...1_000_000) else {
+        guard let perSecond = try reader.integer("perSecond", in: 1...max) else {
             throw reader.error("perSecond", "is missing")
         }
-        let burst = try reader.integer("burst", in: 1...1_000_000) ?? perSecond
+        let burst = try reader.integer("burst", in: 1...max) ?? perSecond
         try reader.finish()
         return Rate(perSecond: perSecond, burst: burst)
     }
@@ -137,14 +141,7 @@ package struct GatewayJWTConfiguration: Sendable {
 
 extension ConfigurationReader {
     mutating func scopes(_ key: String) throws(ConfigurationError) -> Set<Scope> {
-        guard let names = try texts(key), !names.isEmpty else { throw error(key, "is missing") }
-        var scopes: Set<Scope> = []
-        for name in names {
-            guard let scope = Scope(rawValue: name) else {
-                throw error(key, "must be of \(Scope.allCases.map(\.rawValue).joined(separator: ", "))")
-            }
-            scopes.insert(scope)
-        }
+        guard let scopes: Set<Scope> = try words(key), !scopes.isEmpty else { throw error(key, "is missing") }
         return scopes
     }
 

@@ -65,6 +65,8 @@ package struct AppConfiguration: Sendable {
     package let serverAPI: ServerAPI?
     package let verifyReceipt: VerifyReceipt?
     package let notifications: Notifications
+    /// The URLs of the app's backend to which its events go.
+    package let endpoints: [EndpointSettings]
     /// A hash over everything that decides about receipts; if it changes, held rows become due.
     package let hash: Data
 
@@ -117,6 +119,7 @@ package struct AppConfiguration: Sendable {
             try readVerifyReceipt(section, directory: directory)
         }
         let notifications = try reader.section("notifications").map(readNotifications) ?? Notifications()
+        let endpoints = try EndpointSettings.read(&reader, directory: directory)
         policy.legacyReceipts = try readLegacyReceipts(
             &reader, hasServerAPI: serverAPI != nil, hasVerifyReceipt: verifyReceipt != nil)
         try readAppleUpdates(&reader, hasServerAPI: serverAPI != nil, finishHeld: finishHeld, into: &policy)
@@ -128,7 +131,7 @@ package struct AppConfiguration: Sendable {
             id: id, identity: identity, policy: policy, hasGrantFrom: grantFrom != nil, finishHeld: finishHeld,
             ownerHint: ownerHint, orders: orders, accountTokens: accountTokens, rootCertificates: roots, ocsp: ocsp,
             serverAPI: serverAPI,
-            verifyReceipt: verifyReceipt, notifications: notifications,
+            verifyReceipt: verifyReceipt, notifications: notifications, endpoints: endpoints,
             hash: digest(identity, policy, finishHeld, roots, ocsp, serverAPI, verifyReceipt))
     }
 
@@ -186,13 +189,7 @@ package struct AppConfiguration: Sendable {
             }
         }
         let appAppleID = try reader.integer("appAppleId", in: 1...Int.max)
-        var environments: Set<StoreEnvironment> = []
-        for name in try reader.texts("environments") ?? ["Production"] {
-            guard [StoreEnvironment.production, .sandbox, .xcode, .localTesting].map(\.rawValue).contains(name) else {
-                throw reader.error("environments", "must be Production, Sandbox, Xcode or LocalTesting")
-            }
-            environments.insert(StoreEnvironment(rawValue: name))
-        }
+        let environments = try reader.environments("environments") ?? [.production]
         let acceptsUnsigned = try reader.boolean("acceptUnsignedXcodeData") ?? false
         if environments.contains(.production), appAppleID == nil {
             throw reader.error("appAppleId", "is missing, and needed for Production")
@@ -430,6 +427,16 @@ extension AppConfiguration {
 }
 
 extension ConfigurationReader {
+    /// Nil: the member is left out.
+    mutating func environments(_ key: String) throws(ConfigurationError) -> Set<StoreEnvironment>? {
+        guard let names = try texts(key) else { return nil }
+        let known: [StoreEnvironment] = [.production, .sandbox, .xcode, .localTesting]
+        guard names.allSatisfy({ known.map(\.rawValue).contains($0) }) else {
+            throw error(key, "must be Production, Sandbox, Xcode or LocalTesting")
+        }
+        return Set(names.map(StoreEnvironment.init(rawValue:)))
+    }
+
     mutating func url(_ key: String) throws(ConfigurationError) -> String? {
         guard let text = try text(key) else { return nil }
         guard let url = URL(string: text), ["http", "https"].contains(url.scheme), url.host() != nil else {

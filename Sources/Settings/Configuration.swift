@@ -89,6 +89,9 @@ package struct Configuration: Sendable {
         var hash = SHA256()
         hash.update(data: Data(yaml.utf8))
         for app in apps.values.sorted(by: { $0.id < $1.id }) { hash.update(data: app.hash) }
+        for secret in apps.values.sorted(by: { $0.id < $1.id }).flatMap(\.endpoints).flatMap(\.secrets) {
+            hash.update(data: secret.bytes)
+        }
         for key in gatewayJWT?.keys ?? [] { hash.update(data: Data(key.utf8)) }
         if let userKeys { hash.update(data: Data(userKeys.description.utf8)) }
         return Configuration(

@@ -168,6 +168,21 @@ struct ConfigurationReader {
         return word
     }
 
+    /// Words of a closed list. Nil: the member is left out.
+    mutating func words<Word: RawRepresentable & CaseIterable & Hashable>(
+        _ key: String
+    ) throws(ConfigurationError) -> Set<Word>? where Word.RawValue == String {
+        guard let texts = try texts(key) else { return nil }
+        var words: Set<Word> = []
+        for text in texts {
+            guard let word = Word(rawValue: text) else {
+                throw error(key, "must be of \(Word.allCases.map(\.rawValue).joined(separator: ", "))")
+            }
+            words.insert(word)
+        }
+        return words
+    }
+
     mutating func texts(_ key: String) throws(ConfigurationError) -> [String]? {
         guard let node = node(key) else { return nil }
         // `"*"` may stand alone.

@@ -165,28 +165,7 @@ package struct EventRoutes: Sendable {
     }
 
     private static func response(_ page: Page, _ users: [UserName: RevealedUser]) throws -> Response {
-        var entries: [JSONValue] = []
-        for event in page.events {
-            let user = users[event.user]
-            var userID = event.userID
-            if case .id(let id)? = user { userID = id }
-            var members: [JSONValue.Member] = [
-                .init("id", .string(event.id.text)),
-                .init("type", .string(event.type)),
-                .init("appId", .string(event.appID)),
-                .init("userId", .string(userID)),
-            ]
-            if user == .erased { members.append(.init("erased", .bool(true))) }
-            // A type that is not known here was written by a newer program, about a purchase as most are.
-            let type = EventType(rawValue: event.type)
-            if type?.namesTransaction != false { members.append(.init("transactionId", .string(event.transactionID))) }
-            if type?.namesReceipt != false { members.append(.init("receiptId", .string(event.receiptID.text))) }
-            members += [
-                .init("at", .string(event.at.rfc3339)),
-                .init("data", try JSONValue(parsing: Array(event.body.utf8))),
-            ]
-            entries.append(.object(members))
-        }
+        let entries = try page.events.map { JSONValue.object(try $0.members(of: users[$0.user])) }
         return Response(
             json: .object([.init("events", .array(entries)), .init("next", .string(page.next.text))]))
     }
