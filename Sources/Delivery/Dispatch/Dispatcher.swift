@@ -7,7 +7,6 @@ package import NIOSSL
 import Purchases
 package import RabbitMQ
 import Service
-package import Service
 import ServiceLifecycle
 package import Settings
 package import WorkQueue
@@ -72,7 +71,9 @@ package struct Dispatcher: Service {
                     }
                     consumer.acknowledge([delivery])
                     // Another dispatcher's configuration has the endpoint.
-                    guard let endpoint = directory.current[pointer.id], let turn = turns.ring(pointer.id) else { continue }
+                    guard let endpoint = directory.current[pointer.id], let turn = turns.ring(pointer.id) else {
+                        continue
+                    }
                     group.addTask { await serve(endpoint, turn.signals, turn.wake) }
                 }
                 // Leaving the group waits for the turns: each waits for what is in flight, which the time limits of the
@@ -138,7 +139,7 @@ package struct Dispatcher: Service {
                 logger.debug("events were not numbered", metadata: LogKeys.error(error))
                 pause = Self.retryPause
             }
-            try? await cancelWhenGracefulShutdown { try await Task.sleep(for: pause) }
+            try? await cancelWhenGracefulShutdown { [pause] in try await Task.sleep(for: pause) }
         }
     }
 }

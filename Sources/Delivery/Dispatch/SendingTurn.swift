@@ -1,4 +1,3 @@
-import DequeModule
 import Encoding
 import Foundation
 import Ledger
@@ -64,7 +63,7 @@ struct SendingTurn: ~Copyable {
     private var renewAt: ContinuousClock.Instant
     private var cursor = EventCursor.start
     private var pace: SendPace
-    private var ready: Deque<Ready> = []
+    private var ready: [Ready] = []
     /// The streams of `ready`, of what is in flight, and of results that are not stored.
     private var inHand: Set<Int> = []
     /// Streams of users whom nobody can name: left alone in this turn.
