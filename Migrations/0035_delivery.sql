@@ -71,8 +71,8 @@ create table deliveries (
     stream bigint not null,
     last_sequence bigint not null,              -- of the newest event that passes the endpoint's filter
     done_sequence bigint not null,              -- up to here all is delivered or passed over
-    behind_xid xid8 not null,                   -- the place of the first event that may be undelivered
-    behind_id bigint not null,
+    behind_xid xid8,                            -- the place of the first event that may be undelivered, if there is one
+    behind_id bigint,
     previous_event_id uuid,                     -- the event that was delivered last
     attempts integer not null default 0,        -- failures of the event whose turn it is
     failed_sequence bigint,                     -- that event, once it has failed
@@ -85,13 +85,16 @@ create table deliveries (
     constraint deliveries_due check (
         (last_sequence > done_sequence) = (due_at is not null or parked_at is not null)
         and (due_at is null or parked_at is null)),
+    constraint deliveries_behind check (
+        (last_sequence > done_sequence) = (behind_xid is not null) and (behind_xid is null) = (behind_id is null)),
     constraint deliveries_failed check (
         (failing_since is null) = (failed_sequence is null) and (parked_at is null or failing_since is not null))
 ) with (fillfactor = 70);
 comment on table deliveries is
     'A row: how far a stream is delivered to an endpoint. done_sequence: up to here; last_sequence: up to here it has to be. due_at: when the next event is sent; parked_at: it was tried for too long, and waits for a person with all later events of its user.';
+-- No index names `last_sequence`, which grows while a delivery waits.
 create index deliveries_due on deliveries (endpoint, due_at) where due_at is not null;
-create index deliveries_pending on deliveries (endpoint, behind_xid, behind_id) where last_sequence > done_sequence;
+create index deliveries_pending on deliveries (endpoint, behind_xid, behind_id) where behind_xid is not null;
 create index deliveries_failing on deliveries (endpoint, failing_since) where failing_since is not null;
 
 -- A stream of a user who was erased keeps its numbers and loses the id. A numbering that runs has read the id already:
@@ -121,7 +124,8 @@ create or replace trigger refuse_strange_event before insert on events for each 
             end, 'insert') end)
     execute function refuse_strange_event();
 
--- Schedulers measure the view each minute, so it reads no more than 10,001 deliveries of each endpoint.
+-- Schedulers measure the view each minute, so it reads no more than 10,001 deliveries of each endpoint. All events of a
+-- transaction have its time.
 create view v_endpoints as
 select n.id as endpoint, n.app_id, n.name, n.state, coalesce(n.reason, '') as reason, n.failures, n.failing_since,
     n.probe_at, n.last_status, n.last_error, n.succeeded_at, n.failed_at, n.seen_at,
@@ -130,20 +134,17 @@ select n.id as endpoint, n.app_id, n.name, n.state, coalesce(n.reason, '') as re
     oldest.at as oldest_at, greatest(0, coalesce(extract(epoch from now() - oldest.at), 0))::float8 as lag_seconds
 from endpoints n
 cross join lateral (
-    select count(*) as streams, coalesce(sum(last_sequence - done_sequence), 0)::bigint as events from (
-        select last_sequence, done_sequence from deliveries
-        where endpoint = n.id and last_sequence > done_sequence
+    select count(*) as streams, coalesce(sum(last_sequence - done_sequence), 0)::bigint as events,
+        min(behind_xid) filter (where parked_at is null) as oldest_xid
+    from (
+        select last_sequence, done_sequence, behind_xid, parked_at from deliveries
+        where endpoint = n.id and behind_xid is not null
         order by behind_xid, behind_id limit (select 10001)) counted) waiting
 cross join lateral (
     select count(*) as streams from (
         select from deliveries where endpoint = n.id and failing_since is not null and parked_at is not null
         order by failing_since limit (select 10001)) counted) parked
-left join lateral (
-    select e.at from (
-        select behind_xid, behind_id from deliveries
-        where endpoint = n.id and last_sequence > done_sequence and parked_at is null
-        order by behind_xid, behind_id limit 1) first
-    join events e on e.xid = first.behind_xid and e.id = first.behind_id) oldest on true;
+left join lateral (select at from events where xid = waiting.oldest_xid order by id limit 1) oldest on true;
 comment on view v_endpoints is
     'A row: an endpoint of an app''s backend, with what it has yet to get. waiting_streams: users with undelivered events, 10001: more than 10,000; waiting_events: their events, whatever the filter says; parked_streams: users whose next event was tried for too long. oldest_at: the oldest undelivered event that is not parked; lag_seconds: its age, 0: there is none. seen_at: when a dispatcher last had the endpoint in its configuration; is_defined: less than a day ago, so that events are still kept for it. is_served: a dispatcher sends to it now.';
 

@@ -122,7 +122,8 @@ extension Statements {
         """
         done_sequence = \(sequence), attempts = 0, failing_since = null, failed_sequence = null, parked_at = null,
             reason = null, due_at = case when d.last_sequence > \(sequence) then now() end,
-            behind_xid = coalesce(s.xid, d.behind_xid), behind_id = coalesce(s.id, d.behind_id)
+            behind_xid = case when d.last_sequence > \(sequence) then coalesce(s.xid, d.behind_xid) end,
+            behind_id = case when d.last_sequence > \(sequence) then coalesce(s.id, d.behind_id) end
         """
     }
 
@@ -175,7 +176,7 @@ extension Statements {
         """
         with undelivered as materialized (
           select behind_xid as xid, behind_id as id from deliveries
-          where endpoint = $1 and last_sequence > done_sequence order by behind_xid, behind_id limit 1),
+          where endpoint = $1 and behind_xid is not null order by behind_xid, behind_id limit 1),
         bound as materialized (
           select xid, id from undelivered
           union all

@@ -60,15 +60,16 @@ extension Ledger {
     }
 }
 
-/// Events that follow one another in the feed: behind a place, up to and including another one.
+/// So many events of the feed behind a place. They are the same at each look, because every transaction up to the last of
+/// them has ended.
 struct EventSpan: Sendable {
     let afterXID: Int
     let afterID: Int
+    let events: Int
     let lastXID: Int
     let lastID: Int
-    let events: Int
 
-    var values: [Value] { [.int(afterXID), .int(afterID), .int(lastXID), .int(lastID)] }
+    var values: [Value] { [.int(afterXID), .int(afterID), .int(events)] }
 }
 
 extension Statements {
@@ -85,7 +86,7 @@ extension Statements {
     static let nextEvents = Statement<Int, EventSpan>(
         "delivery.next_events",
         """
-        select p.xid, p.id, e.xid, e.id, e.events
+        select p.xid, p.id, e.events, e.xid, e.id
         from event_progress p cross join lateral (
           select xid, id, count(*) over () as events from (
             select xid, id from events
@@ -96,19 +97,23 @@ extension Statements {
         bind: { [.int($0)] },
         read: { row throws(PostgresError) in
             EventSpan(
-                afterXID: try row.int(0), afterID: try row.int(1), lastXID: try row.int(2), lastID: try row.int(3),
-                events: try row.int(4))
+                afterXID: try row.int(0), afterID: try row.int(1), events: try row.int(2), lastXID: try row.int(3),
+                lastID: try row.int(4))
         })
 
-    /// The events of a span, whose values are the first parameters.
-    private static let isInSpan = "(e.xid, e.id) > ($1::text::xid8, $2) and (e.xid, e.id) <= ($3::text::xid8, $4)"
+    /// The events of a span, whose values are the first parameters. With two bounds PostgreSQL would read the index from its
+    /// beginning.
+    private static let eventsOfSpan = """
+        (select xid, id, app_id, user_id, type, body ->> 'environment' as environment from events
+            where (xid, id) > ($1::text::xid8, $2) order by xid, id limit $3) e
+        """
 
     /// Counts the events of a span in their streams, and begins the streams that are new.
     static let countStreams = Statement<EventSpan, Void>(
         "delivery.count_streams",
         """
         insert into event_users as u (app_id, user_id, last_sequence)
-        select app_id, user_id, count(*) from events e where \(isInSpan)
+        select app_id, user_id, count(*) from \(eventsOfSpan)
         group by app_id, user_id order by app_id, user_id
         on conflict (app_id, user_id) do update set last_sequence = u.last_sequence + excluded.last_sequence
         """,
@@ -118,7 +123,7 @@ extension Statements {
     /// something to do goes on as it is; of one that was done, the first new event is the next.
     static let numberEvents = {
         var parameters = ParameterList<Numbering>()
-        for index in 0..<4 { _ = parameters.add { $0.span.values[index] } }
+        for index in 0..<3 { _ = parameters.add { $0.span.values[index] } }
         let filters = parameters.add(
             [
                 .uuid("id") { $0.key.id }, .text("types") { $0.typesText },
@@ -130,11 +135,10 @@ extension Statements {
             with numbered as materialized (
               select u.stream, u.last_sequence - count(*) over (partition by u.stream)
                   + row_number() over (partition by u.stream order by e.xid, e.id) as sequence,
-                e.xid, e.id, e.app_id, e.type, e.body ->> 'environment' as environment
-              from events e cross join lateral (
+                e.xid, e.id, e.app_id, e.type, e.environment
+              from \(eventsOfSpan) cross join lateral (
                 select stream, last_sequence from event_users
-                where app_id = e.app_id and user_id = e.user_id offset 0) u
-              where \(isInSpan)),
+                where app_id = e.app_id and user_id = e.user_id offset 0) u),
             stored as (
               insert into event_sequences (stream, sequence, xid, id)
               select stream, sequence, xid, id from numbered order by stream, sequence),
