@@ -36,6 +36,11 @@ package final class WorkQueue: Sendable {
         try await publisher.depth(of: queues.dead)
     }
 
+    /// How many rings wait for a dispatcher.
+    package func waitingRings() async throws(RabbitMQError) -> Int {
+        try await publisher.depth(of: queues.deliver)
+    }
+
     /// How many messages wait in a lane's queue, and how many workers consume from it.
     package func counts(of lane: Lane) async throws(RabbitMQError) -> (messages: Int, consumers: Int) {
         try await publisher.counts(of: queues.verify(lane))

@@ -26,6 +26,8 @@ package struct Dispatcher: Service {
     /// How often endpoints are noted to stand in the configuration. After a day without that note no more deliveries
     /// are kept for an endpoint.
     static let registerInterval: Duration = .seconds(60)
+    /// The fewest webhooks for which a process keeps connections, so that a reload may bring more endpoints.
+    private static let webhooksMin = 64
     private static let retryPause: Duration = .seconds(1)
 
     private let consumer: Consumer
@@ -36,11 +38,12 @@ package struct Dispatcher: Service {
     private let parts: SendingTurn.Parts
     private let logger: Logger
 
-    /// - Parameter trustRoots: the authorities that may sign the certificates of endpoints; those of the machine, but for
-    ///   tests.
+    /// - Parameters:
+    ///   - inFlightMax: how many webhooks may be on the way at a time, to all endpoints together.
+    ///   - trustRoots: the authorities that may sign the certificates of endpoints; those of the machine, but for tests.
     package init(
-        consumer: Consumer, workQueue: WorkQueue, ledger: Ledger, configuration: ConfigurationHolder, logger: Logger,
-        trustRoots: NIOSSLTrustRoots = .default
+        consumer: Consumer, workQueue: WorkQueue, ledger: Ledger, configuration: ConfigurationHolder, inFlightMax: Int,
+        logger: Logger, trustRoots: NIOSSLTrustRoots = .default
     ) {
         self.consumer = consumer
         self.workQueue = workQueue
@@ -48,8 +51,14 @@ package struct Dispatcher: Service {
         self.logger = logger
         directory = EndpointDirectory(configuration, trustRoots: trustRoots)
         parts = SendingTurn.Parts(
-            ledger: ledger, users: UserRegister(ledger: ledger), directory: directory, metrics: DeliveryMetrics(),
-            logger: logger)
+            ledger: ledger, users: UserRegister(ledger: ledger), directory: directory,
+            places: AsyncSemaphore(inFlightMax),
+            metrics: DeliveryMetrics(), logger: logger)
+    }
+
+    /// How many webhooks the endpoints of a configuration may have on the way, all together.
+    package static func webhooks(_ configuration: Configuration) -> Int {
+        max(webhooksMin, configuration.apps.values.flatMap(\.endpoints).reduce(0) { $0 + $1.concurrency })
     }
 
     /// The queue from which a dispatcher's consumer consumes.

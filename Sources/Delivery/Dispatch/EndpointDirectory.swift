@@ -16,8 +16,8 @@ struct DefinedEndpoint: Sendable {
 
     init(appID: String, _ settings: EndpointSettings, userKeys: UserKeys?, trustRoots: NIOSSLTrustRoots) {
         filter = EndpointFilter(
-            key: EndpointKey(appID: appID, name: settings.name), types: settings.types?.map(\.rawValue).sorted(),
-            environments: settings.environments?.map(\.rawValue).sorted())
+            key: EndpointKey(appID: appID, name: settings.name), types: settings.typeNames,
+            environments: settings.environmentNames)
         self.settings = settings
         self.userKeys = userKeys
         sender = WebhookSender(settings, trustRoots: trustRoots)

@@ -217,8 +217,8 @@ struct ResultStore {
                 metadata: metadata)
         case (.suspended, _):
             parts.logger.error(
-                "an endpoint took no event for 30 days and is suspended, its events wait: mend it, then makegood "
-                    + "endpoints resume", metadata: metadata)
+                "an endpoint took nothing for 30 days and is suspended: mend it, then makegood endpoints resume",
+                metadata: metadata)
         }
     }
 }

@@ -46,6 +46,8 @@ struct SendingTurn: ~Copyable {
         let ledger: Ledger
         let users: UserRegister
         let directory: EndpointDirectory
+        /// For the webhooks of all turns together.
+        let places: AsyncSemaphore
         let metrics: DeliveryMetrics
         let logger: Logger
     }
@@ -235,8 +237,10 @@ struct SendingTurn: ~Copyable {
             let payload = WebhookPayload(
                 next.event, user: next.user, endpoint: endpoint.key.name, sequence: next.due.sequence,
                 previousID: next.due.previousID, cursor: cursor, attempt: next.due.attempts + 1)
-            group.addTask { [finished, wake, sender = endpoint.sender] in
+            group.addTask { [finished, wake, places = parts.places, sender = endpoint.sender] in
+                await places.enter()
                 let answer = await Self.send(payload, by: sender)
+                places.leave()
                 finished.put(answer.map { Sent(due: next.due, answer: $0, isProbe: isProbe) })
                 wake.yield()
             }
@@ -248,6 +252,7 @@ extension SendingTurn {
     /// - Returns: nil: nobody knows what became of the send, because this process ended it. Nothing is stored then, and
     ///   the event is sent again.
     fileprivate static func send(_ payload: WebhookPayload, by sender: WebhookSender) async -> DeliveryAnswer? {
+        guard !Task.isCancelled else { return nil }
         guard let body = try? payload.bytes() else { return .none("the body of the event is no JSON") }
         switch await sender.send(eventID: payload.event.id.text, body: body, now: Date()) {
         case .status(let status, let retryAfter, _): return DeliveryAnswer(status: status, retryAfter: retryAfter)
