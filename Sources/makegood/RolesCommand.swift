@@ -13,8 +13,8 @@ struct RolesCommand: AsyncParsableCommand {
         abstract: "Make one database role per service, for support and for dashboards. Safe to repeat.",
         discussion: """
             Runs as the owner of the database, with the right to create roles, after `makegood migrate`: makes \
-            PREFIX_ingest, PREFIX_worker, PREFIX_scheduler, PREFIX_all (the three in one process), PREFIX_support \
-            (check, queue, support) and PREFIX_dashboard (the views, read-only, 5 connections, 5 s a statement), gives \
+            PREFIX_ingest, PREFIX_worker, PREFIX_scheduler, PREFIX_dispatcher, PREFIX_all (the four in one process), \
+            PREFIX_support (check, queue, support) and PREFIX_dashboard (the views, read-only, 5 connections, 5 s a statement), gives \
             each what it needs and nothing else, and closes the database to PUBLIC. PREFIX is MAKEGOOD_ROLE_PREFIX, \
             makegood by default.
 

@@ -98,6 +98,8 @@ import Testing
         let ends = Set(RevocationEntry.Reason.allCases.map(\.rawValue))
         #expect(words(.purchaseRevoked, "reason") == ends.union(Reason.takingBack.map(\.rawValue)))
         #expect(words(.purchaseReinstated, "reason") == ends)
+        #expect(
+            words(.endpointExhausted, "reason") == Set(EndpointHealth.Suspension.allCases.map(\.rawValue)))
         let states = Set(SubscriptionState.allCases.map(\.rawValue))
         for type in [EventType.subscriptionChanged, .priceConsent, .entitlementChanged] {
             #expect(words(type, "state") == states, "\(type.rawValue)")
@@ -121,6 +123,7 @@ import Testing
         let headings: [EventType.Subject: String] = [
             .purchase: "Purchases", .chain: "Subscriptions", .ownership: "Owners",
             .order: "Orders of other ways of payment", .receipt: "Receipts",
+            .endpoint: "Endpoints",
         ]
         var subject: EventType.Subject?
         var found: [String] = []
@@ -234,7 +237,7 @@ import Testing
             ("", "", []), (#""type":"ownership.disputed""#, #""type":"ownership.settled""#, ["ownership.settled"]),
             (#""isOwner":true"#, #""isOwner":1"#, ["ownership.disputed #/isOwner"]),
             (#""transactionId":"1","#, "", ["ownership.disputed #/transactionId"]),
-            (#""userId":"u1","#, "", ["#/userId"]), (#""appId":"game""#, #""appId":"game","more":1"#, ["#/more"]),
+            (#""userId":"u1","#, "", ["ownership.disputed #/userId"]), (#""appId":"game""#, #""appId":"game","more":1"#, ["#/more"]),
             (
                 #""type":"ownership.disputed""#, #""type":"order.paid""#,
                 [

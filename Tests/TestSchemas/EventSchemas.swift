@@ -49,7 +49,9 @@ package struct EventSchemas: Sendable {
         var faults = envelope.faults(of: event)
         guard case .string(let type)? = event["type"], let data = event["data"] else { return faults }
         if let type = EventType(rawValue: type) {
-            let ids = [("transactionId", type.namesTransaction), ("receiptId", type.namesReceipt)]
+            let ids = [
+                ("userId", type.namesUser), ("transactionId", type.namesTransaction), ("receiptId", type.namesReceipt),
+            ]
             for (name, isNamed) in ids where (event[name] != nil) != isNamed {
                 faults.append("\(type.rawValue) #/\(name): \(isNamed ? "is missing" : "is not for this type")")
             }

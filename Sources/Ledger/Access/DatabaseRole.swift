@@ -1,9 +1,8 @@
 /// The PostgreSQL roles that work on the database, one for each kind of user. The owner of the schema, who runs the
 /// migrations, is not among them: none of these roles may create, change or drop anything.
 package enum DatabaseRole: String, CaseIterable, Sendable {
-    /// The three services. `all` is the role of a process that runs all three services; `all` is a member of their
-    /// roles.
-    case ingest, worker, scheduler, all
+    /// The four services. `all` is the role of a process that runs all of them; `all` is a member of their roles.
+    case ingest, worker, scheduler, dispatcher, all
     /// People: the commands `check`, `queue` and `support`.
     case support
     /// Dashboards: the views, read-only, without payloads.

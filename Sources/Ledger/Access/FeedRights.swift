@@ -7,6 +7,9 @@ extension Rights {
                 // Ingest serves GET /v1/events. A trigger decides which event types a role may insert: those whose
                 // facts the role may write.
                 .ingest: [.select],
+                .dispatcher: [
+                    .select, .insert("event_id", "app_id", "type", "user_id", "transaction_id", "receipt_id", "body"),
+                ],
                 .worker: [
                     .insert("event_id", "app_id", "type", "user_id", "transaction_id", "receipt_id", "body"),
                     .select("xid", "id", "type", "event_id", "transaction_id", "receipt_id", "body"),
@@ -21,7 +24,12 @@ extension Rights {
                 ],
             ]),
         // Only the trigger of `events` writes it.
-        table("feed_eras", [.ingest: [.select("first_xid", "shift", "server_started_at")]]),
+        table(
+            "feed_eras",
+            [
+                .ingest: [.select("first_xid", "shift", "server_started_at")],
+                .dispatcher: [.select("first_xid", "shift")],
+            ]),
         table(
             "feed_groups",
             [

@@ -10,7 +10,8 @@ package struct Rights: Sendable {
     package let ofRoles: [DatabaseRole: [Right]]
 
     package static let all =
-        ofTheRest + ofFeed + ofParts + ofHearing + ofSweeps + ofNotificationSweeps + ofCustomerSweeps + ofBooks
+        ofTheRest + ofFeed + ofDelivery + ofParts + ofHearing + ofSweeps + ofNotificationSweeps + ofCustomerSweeps
+        + ofBooks
         + ofSeals
 
     private static let ofTheRest: [Rights] = [
@@ -85,18 +86,22 @@ package struct Rights: Sendable {
                 .ingest: [.select, .insert("app_id", "user_key", "sealed", "key_id")],
                 // Renewals of an erased user belong to nobody any more.
                 .worker: [.select("app_id", "user_key", "erased_at")], .support: [.select],
+                // Dispatchers send the ids that the app knows.
+                .dispatcher: [.select],
             ]),
         table(
             "user_protection",
             [
                 .ingest: [.select, .insert("fingerprint")], .worker: [.select, .insert("fingerprint")],
-                .scheduler: [.select, .insert("fingerprint")], .support: [.select],
+                .scheduler: [.select, .insert("fingerprint")], .dispatcher: [.select, .insert("fingerprint")],
+                .support: [.select],
             ]),
         table(
             "database_purpose",
             [
                 .ingest: [.select, .insert("purpose")], .worker: [.select, .insert("purpose")],
-                .scheduler: [.select, .insert("purpose")], .support: [.select],
+                .scheduler: [.select, .insert("purpose")], .dispatcher: [.select, .insert("purpose")],
+                .support: [.select],
             ]),
         // What retention remembers between its steps. Only the retention functions use it, with their owner's rights.
         table("kept_chains", [:]),
@@ -153,7 +158,7 @@ package struct Rights: Sendable {
             [
                 .ingest: [.select],
                 .worker: [.select, .insert, .update("probe_at")],
-                .scheduler: [.select],
+                .scheduler: [.select], .dispatcher: [.select],
                 .support: [.select, .insert],
             ]),
         table(
@@ -300,6 +305,9 @@ package struct Rights: Sendable {
                 .scheduler: [
                     .select, .insert("app_id", "configuration_sha256", "live_since"), .update("live_since"),
                 ],
+                .dispatcher: [
+                    .select, .insert("app_id", "configuration_sha256", "live_since"), .update("live_since"),
+                ],
                 .support: [.select],
             ]),
         table(
@@ -354,7 +362,10 @@ package struct Rights: Sendable {
             ]),
         table(
             "schema_migrations",
-            [.ingest: [.select], .worker: [.select], .scheduler: [.select], .support: [.select]]),
+            [
+                .ingest: [.select], .worker: [.select], .scheduler: [.select], .dispatcher: [.select],
+                .support: [.select],
+            ]),
 
         table("v_receipts", [.support: [.select], .dashboard: [.select]]),
         table("v_backlog", [.scheduler: [.select], .support: [.select], .dashboard: [.select]]),

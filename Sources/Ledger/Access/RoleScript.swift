@@ -39,7 +39,7 @@ package struct RoleScript: Sendable {
             end $$;
             """
         }
-        let members = [DatabaseRole.ingest, .worker, .scheduler].map(name).joined(separator: ", ")
+        let members = [DatabaseRole.ingest, .worker, .scheduler, .dispatcher].map(name).joined(separator: ", ")
         let settings = Self.dashboardSettings.map { setting in
             let halves = setting.split(separator: "=")
             return "  alter role \(name(.dashboard)) set \(halves[0]) = '\(halves[1])';"

@@ -10,14 +10,13 @@ extension Event {
         var members: [JSONValue.Member] = [
             .init("id", .string(id.text)), .init("type", .string(type)), .init("appId", .string(appID)),
         ]
-        // An event of the app itself is about nobody.
-        if !userID.isEmpty {
+        // A type that is not known here was written by a newer program, about a purchase as most are.
+        let type = EventType(rawValue: type)
+        if type?.namesUser != false {
             let revealed = if case .id(let id)? = user { id } else { userID }
             members.append(.init("userId", .string(revealed)))
         }
         if user == .erased { members.append(.init("erased", .bool(true))) }
-        // A type that is not known here was written by a newer program, about a purchase as most are.
-        let type = EventType(rawValue: type)
         if type?.namesTransaction != false { members.append(.init("transactionId", .string(transactionID))) }
         if type?.namesReceipt != false { members.append(.init("receiptId", .string(receiptID.text))) }
         members.append(.init("at", .string(at.rfc3339)))

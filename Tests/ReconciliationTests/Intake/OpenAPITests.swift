@@ -175,7 +175,9 @@ import Yams
             #expect(schema["properties"]?["type"]?["const"]?.string == type.rawValue)
             #expect(schema["properties"]?["data"]?["$ref"]?.string == "events/" + type.schemaFile)
             let required = (schema["required"]?.array() ?? []).compactMap(\.string)
-            let named = (type.namesTransaction ? ["transactionId"] : []) + (type.namesReceipt ? ["receiptId"] : [])
+            let named =
+                (type.namesUser ? ["userId"] : []) + (type.namesTransaction ? ["transactionId"] : [])
+                + (type.namesReceipt ? ["receiptId"] : [])
             #expect(required == named, "\(type.rawValue)")
         }
     }
