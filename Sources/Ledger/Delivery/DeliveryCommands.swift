@@ -189,9 +189,9 @@ extension Statements {
         bind: { [.uuid($0.endpoint), .text($0.user), .uuid($0.event), .text($0.actor)] },
         read: { row throws(PostgresError) in try row.int(0) })
 
-    /// Gives up one event that an endpoint did not take, so that the later ones of its user go on, and audits that in
-    /// the same statement. Whether there was such an event.
-    package static let skipEvent = Statement<(endpoint: UUID, event: UUID, actor: String), Bool>(
+    /// Gives up one event that an endpoint did not take, so that the later ones of its user go on, and audits that with
+    /// the person's reason in the same statement. Whether there was such an event.
+    package static let skipEvent = Statement<(endpoint: UUID, event: UUID, reason: String, actor: String), Bool>(
         "endpoints.skip",
         """
         with chosen as materialized (
@@ -205,10 +205,11 @@ extension Statements {
           returning s.app_id, s.name),
         audited as (
           insert into audits (actor, action, details)
-          select $3, 'endpoints.skip', jsonb_build_object('app', app_id, 'endpoint', name, 'event', $2::uuid)
+          select $4, 'endpoints.skip',
+            jsonb_build_object('app', app_id, 'endpoint', name, 'event', $2::uuid, 'reason', $3::text)
           from skipped)
         select exists (select from skipped)
         """,
-        bind: { [.uuid($0.endpoint), .uuid($0.event), .text($0.actor)] },
+        bind: { [.uuid($0.endpoint), .uuid($0.event), .text($0.reason), .text($0.actor)] },
         read: { row throws(PostgresError) in try row.bool(0) })
 }

@@ -71,6 +71,8 @@ package struct EndpointTurn: Sendable, Equatable {
     /// Failed probes since the endpoint began to fail.
     package let probes: Int
     package let failingSince: Date?
+    /// Whether something may be sent now.
+    package let isOpen: Bool
 }
 
 /// A change of what is known of an endpoint's health.
@@ -127,20 +129,21 @@ extension Statements {
         """
     }
 
-    /// Takes the turn of an endpoint, or renews it. No row: another dispatcher has it, nothing may be sent now, or the
-    /// endpoint is unknown.
+    /// Takes the turn of an endpoint, or renews it. Nobody takes the turn of an endpoint to which nothing may be sent.
+    /// But whoever has it keeps it, so that nobody sends an event that is still in flight. No row: another dispatcher has
+    /// the turn, nothing may be sent now, or the endpoint is unknown.
     package static let takeTurn = Statement<TurnRequest, EndpointTurn>(
         "endpoints.take_turn",
         """
         update endpoints n set turn = $2, turn_until = now() + make_interval(secs => $3)
-        where id = $1 and (turn = $2 or \(isFree)) and \(isOpen)
-        returning state, failures, probes, failing_since
+        where id = $1 and (turn = $2 or \(isFree) and \(isOpen))
+        returning state, failures, probes, failing_since, \(isOpen)
         """,
         bind: { [.uuid($0.endpoint), .uuid($0.holder), .double($0.length.inSeconds)] },
         read: { row throws(PostgresError) in
             EndpointTurn(
                 state: try row.word(0), failures: try row.int(1), probes: try row.int(2),
-                failingSince: try row.optionalDate(3))
+                failingSince: try row.optionalDate(3), isOpen: try row.bool(4))
         })
 
     /// Gives the turn back, so that the next dispatcher need not wait for its end.

@@ -6,10 +6,11 @@ import Settings
 ///
 /// Most invariants need only the database: `makegood check` and the scheduler run them. The others compare the database
 /// with what the outside knows, and run where a test has loaded a `Witness`. Each names the condition that it proves:
-/// I1 to I17, or B1 (the conservation of what came in), B3 (what Apple is told), B6 (what is given once), B7 (orders)
-/// or B10 (what was given on trust). One id may take several statements, from the inside and from the outside.
+/// I1 to I17, or B1 (the conservation of what came in), B3 (what Apple is told), B6 (what is given once), B7 (orders),
+/// B8 (what the app's backend is told) or B10 (what was given on trust). One id may take several statements, from the
+/// inside and from the outside.
 package struct Invariant: Sendable {
-    /// I1 to I17, B1, B3, B6, B7 or B10.
+    /// I1 to I17, B1, B3, B6, B7, B8 or B10.
     package let id: String
     package let name: String
     package let meaning: String

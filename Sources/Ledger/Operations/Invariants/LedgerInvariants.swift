@@ -3,7 +3,7 @@ import Purchases
 extension Invariant {
     /// The invariants that need only the database. Fast on millions of rows: BRIN indexes on times find the recent
     /// rows.
-    package static let ofTheLedger = ofPurchases + ofHearing
+    package static let ofTheLedger = ofPurchases + ofHearing + ofDelivery
 
     private static let ofPurchases: [Invariant] = [
         Invariant(
