@@ -5,7 +5,7 @@
 //
 // RECEIVER_SECRETS is a file with a secret (whsec_…) a line: one, or two while a secret is changed. Each request reads the
 // file anew. Put your own tables beside webhook_events and webhook_cursors, and your own work in the place of handOut.
-// The receiver listens on 127.0.0.1: TLS ends at your gateway.
+// The receiver listens on 127.0.0.1, or on RECEIVER_HOST: TLS ends at your gateway.
 package main
 
 import (
@@ -19,6 +19,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"net"
 	"net/http"
 	"os"
 	"regexp"
@@ -228,12 +229,15 @@ func main() {
 	if _, err := db.Exec(tables); err != nil {
 		log.Fatal("receiver: RECEIVER_DATABASE: ", err)
 	}
-	port := os.Getenv("RECEIVER_PORT")
+	host, port := os.Getenv("RECEIVER_HOST"), os.Getenv("RECEIVER_PORT")
+	if host == "" {
+		host = "127.0.0.1"
+	}
 	if port == "" {
 		port = "8088"
 	}
 	server := &http.Server{
-		Addr: "127.0.0.1:" + port, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute,
+		Addr: net.JoinHostPort(host, port), ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute,
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			err := receive(db, w, r)
 			var no refused

@@ -6,7 +6,7 @@
 //
 // RECEIVER_SECRETS is a file with a secret (whsec_…) a line: one, or two while a secret is changed. Each request reads the
 // file anew. Put your own tables beside `webhook_events` and `webhook_cursors`, and your own work in the place of
-// `handOut`. The receiver listens on 127.0.0.1: TLS ends at your gateway.
+// `handOut`. The receiver listens on 127.0.0.1, or on RECEIVER_HOST: TLS ends at your gateway.
 "use strict";
 
 const { createHmac, timingSafeEqual } = require("node:crypto");
@@ -157,7 +157,7 @@ async function main() {
     }
     response.writeHead(status).end();
   });
-  server.listen(Number(process.env.RECEIVER_PORT ?? 8088), "127.0.0.1");
+  server.listen(Number(process.env.RECEIVER_PORT ?? 8088), process.env.RECEIVER_HOST ?? "127.0.0.1");
 }
 
 main().catch((error) => {

@@ -6,7 +6,7 @@ standard library alone.
 
 RECEIVER_SECRETS is a file with a secret (whsec_…) a line: one, or two while a secret is changed. Each request reads the
 file anew. RECEIVER_DATABASE is an SQLite file; put your own tables beside `webhook_events` and `webhook_cursors`, and your
-own work in the place of `hand_out`. The receiver listens on 127.0.0.1: TLS ends at your gateway.
+own work in the place of `hand_out`. The receiver listens on 127.0.0.1, or on RECEIVER_HOST: TLS ends at your gateway.
 """
 
 import base64
@@ -160,4 +160,5 @@ if __name__ == "__main__":
     with closing(sqlite3.connect(os.environ["RECEIVER_DATABASE"])) as db:
         db.execute("pragma journal_mode = wal")
         db.executescript(TABLES)
-    Server(("127.0.0.1", int(os.environ.get("RECEIVER_PORT", "8088"))), Handler).serve_forever()
+    address = (os.environ.get("RECEIVER_HOST", "127.0.0.1"), int(os.environ.get("RECEIVER_PORT", "8088")))
+    Server(address, Handler).serve_forever()

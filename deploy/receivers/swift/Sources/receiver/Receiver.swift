@@ -5,7 +5,7 @@
 //
 // RECEIVER_SECRETS is a file with a secret (whsec_…) a line: one, or two while a secret is changed. Each request reads
 // the file anew. Put your own tables beside `webhook_events` and `webhook_cursors`, and your own work in the place of
-// `handOut`. The receiver listens on 127.0.0.1: TLS ends at your gateway.
+// `handOut`. The receiver listens on 127.0.0.1, or on RECEIVER_HOST: TLS ends at your gateway.
 import Crypto
 import Foundation
 import HTTPTypes
@@ -127,9 +127,10 @@ struct Receiver {
             }
             return Response(status: .init(code: status))
         }
+        let host = environment["RECEIVER_HOST"] ?? "127.0.0.1"
         let port = environment["RECEIVER_PORT"].flatMap { Int($0) } ?? 8088
         let application = Application(
-            router: router, configuration: .init(address: .hostname("127.0.0.1", port: port)), logger: log)
+            router: router, configuration: .init(address: .hostname(host, port: port)), logger: log)
         try await application.runService()
     }
 
