@@ -72,7 +72,9 @@ package enum Connections {
         try await withQueues(declares: false) { publisher, queues in
             var depths: [(String, Int)] = []
             let names = Lane.allCases.map(queues.verify) + RetrySchedule.retryDelays.indices.map { queues.retry($0) }
-            for name in names + [queues.dead] { depths.append((name, try await publisher.depth(of: name))) }
+            for name in names + [queues.deliver, queues.dead] {
+                depths.append((name, try await publisher.depth(of: name)))
+            }
             return depths
         }
     }

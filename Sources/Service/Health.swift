@@ -6,7 +6,7 @@ import Synchronization
 /// What a process says about itself to load balancers and people. One per process, shared by all its services.
 package final class Health: Sendable {
     package enum Role: String, Sendable, CaseIterable {
-        case ingest, worker, scheduler, all
+        case ingest, worker, dispatcher, scheduler, all
     }
 
     package let role: Role

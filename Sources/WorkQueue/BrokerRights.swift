@@ -3,7 +3,7 @@
 ///
 /// Everything is published through the default exchange, whose name in permissions is `amq.default`. A user that may
 /// publish may publish to every queue of the vhost, so the vhost should be Makegood's own. Only `deploy` declares and
-/// deletes. Apart from `deploy`, only workers may read, and only the queues of work.
+/// deletes. Apart from `deploy`, only workers and dispatchers may read, and only the queues of their own work.
 package struct BrokerRights: Sendable, Equatable {
     package let user: String
     package let configure: String
@@ -19,6 +19,8 @@ package struct BrokerRights: Sendable, Equatable {
     /// - Parameter queues: a regular expression for what the names of the queues begin with.
     package static func all(queues: String, userPrefix: String) -> [BrokerRights] {
         let work = #"^\#(queues)\.verify\.(local|apple|bulk|unposted)$"#
+        let deliver = #"^\#(queues)\.deliver$"#
+        let both = #"^\#(queues)\.(verify\.(local|apple|bulk|unposted)|deliver)$"#
         let ours = #"^\#(queues)\."#
         func user(_ name: String, _ configure: String, _ write: String, _ read: String) -> BrokerRights {
             BrokerRights(user: "\(userPrefix)_\(name)", configure: configure, write: write, read: read)
@@ -27,7 +29,8 @@ package struct BrokerRights: Sendable, Equatable {
             user("ingest", nothing, publish, nothing),
             user("worker", nothing, publish, work),
             user("scheduler", nothing, publish, nothing),
-            user("all", nothing, publish, work),
+            user("dispatcher", nothing, publish, deliver),
+            user("all", nothing, publish, both),
             user("support", nothing, nothing, nothing),
             user("deploy", ours, publish, ours),
         ]

@@ -9,6 +9,8 @@ package import RabbitMQ
 /// verify.local ────┤                    ┌─ retry.5000ms … retry.600000ms, back to verify.apple when their time is up
 /// verify.apple ────┴─ worker ── again ──┘
 ///      └── undecodable, unknown, or delivered 20 times without an ack ── dead
+/// deliver ── dispatcher
+///      └── undecodable, or delivered 20 times without an ack ── dead
 /// ```
 package struct Queues: Sendable, Equatable {
     /// Deliveries without an ack after which a message is a dead letter and the row's due time takes over. A crash of
@@ -30,6 +32,9 @@ package struct Queues: Sendable, Equatable {
 
     package func verify(_ lane: Lane) -> String { "\(prefix).verify.\(lane.rawValue)" }
 
+    /// The rings for dispatchers.
+    package var deliver: String { "\(prefix).deliver" }
+
     package var dead: String { "\(prefix).dead" }
 
     /// A retry queue, named by its delay, so that another delay is another queue.
@@ -49,7 +54,10 @@ package struct Queues: Sendable, Equatable {
                 name: self.retry($0), deadLetterExchange: "", deadLetterRoutingKey: self.verify(.apple),
                 deadLetterStrategyAtLeastOnce: true, messageTTL: schedule.delay(ofRetryQueue: $0))
         }
+        let deliver = QueueDeclaration(
+            name: self.deliver, deliveryLimit: Self.deliveryLimit, deadLetterExchange: "",
+            deadLetterRoutingKey: dead, deadLetterStrategyAtLeastOnce: true)
         // The dead-letter queue is declared first: a queue that points to it may have messages for it at once.
-        return Topology(queues: [QueueDeclaration(name: dead)] + verify + retry)
+        return Topology(queues: [QueueDeclaration(name: dead)] + verify + retry + [deliver])
     }
 }

@@ -1,3 +1,4 @@
+package import Foundation
 package import Purchases
 package import RabbitMQ
 import Service
@@ -20,6 +21,11 @@ package final class WorkQueue: Sendable {
             pointer.text, to: queues.verify(lane), traceparent: TraceContext.current?.traceparent)
     }
 
+    /// Rings in the background: this endpoint has something due.
+    package func ring(_ endpointID: UUID) {
+        publisher.offer(Pointer(endpointID: endpointID).text, to: queues.deliver, traceparent: nil)
+    }
+
     /// Publishes and waits for the broker's confirm.
     package func publish(_ pointer: Pointer, to queue: String) async throws(RabbitMQError) {
         try await publisher.publish(pointer.text, to: queue, traceparent: TraceContext.current?.traceparent)
@@ -28,6 +34,11 @@ package final class WorkQueue: Sendable {
     /// The number of messages that no worker could work on; a person should look at them.
     package func deadLetters() async throws(RabbitMQError) -> Int {
         try await publisher.depth(of: queues.dead)
+    }
+
+    /// How many rings wait for a dispatcher.
+    package func waitingRings() async throws(RabbitMQError) -> Int {
+        try await publisher.depth(of: queues.deliver)
     }
 
     /// How many messages wait in a lane's queue, and how many workers consume from it.

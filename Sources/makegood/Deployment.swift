@@ -2,6 +2,7 @@ import AppStore
 import AppleGateway
 import AsyncHTTPClient
 import Commands
+import Delivery
 import Foundation
 import Intake
 import Ledger
@@ -19,12 +20,13 @@ import WorkQueue
 /// The composition root: reads settings, opens connections, and runs the services of the given roles.
 enum Deployment {
     enum Role: String, CaseIterable {
-        case ingest, worker, scheduler
+        case ingest, worker, dispatcher, scheduler
 
         var health: Health.Role {
             switch self {
             case .ingest: .ingest
             case .worker: .worker
+            case .dispatcher: .dispatcher
             case .scheduler: .scheduler
             }
         }
@@ -33,6 +35,7 @@ enum Deployment {
             switch self {
             case .ingest: .ingest
             case .worker: .worker
+            case .dispatcher: .dispatcher
             case .scheduler: .scheduler
             }
         }
@@ -53,13 +56,15 @@ enum Deployment {
         try LibPQVersion.loaded.check()
         try LibRabbitMQVersion.loaded.check()
         var settings = try Settings()
+        let configuration = try settings.loadConfiguration()
         let (hasClients, callsApple) = (roles.contains(.ingest), roles.contains(.worker))
-        let filesMost = DescriptorShares.most(settings, hasClients: hasClients, callsApple: callsApple)
+        let webhooks = roles.contains(.dispatcher) ? Dispatcher.webhooks(configuration) : 0
+        let filesMost = DescriptorShares.most(
+            settings, hasClients: hasClients, callsApple: callsApple, webhooks: webhooks)
         let files = try OpenFiles.limit(raisedTo: filesMost)
         let shares = try DescriptorShares(
-            files: files, settings, hasClients: hasClients, callsApple: callsApple)
+            files: files, settings, hasClients: hasClients, callsApple: callsApple, webhooks: webhooks)
         settings.appleInFlight = shares.appleInFlight
-        let configuration = try settings.loadConfiguration()
         let name = roles.map(\.rawValue).joined(separator: "-")
         var broker = try BrokerConfiguration(url: settings.requiredAMQPURL())
         broker.connectionName = "makegood-\(name)"
@@ -232,6 +237,7 @@ struct ProcessParts {
                 NotificationForwarder(ledger: ledger, configuration: configuration, http: http, logger: logger))
             services.append(worker)
         }
+        if roles.contains(.dispatcher) { services.append(dispatcher) }
         if let lists {
             services.append(
                 IntakeServer(
@@ -244,6 +250,15 @@ struct ProcessParts {
             services.append(DrainSign(health: operations.health))
         }
         return services
+    }
+
+    private var dispatcher: Dispatcher {
+        Dispatcher(
+            consumer: Consumer(
+                broker, topology: workQueue.queues.topology,
+                subscriptions: Dispatcher.subscriptions(workQueue.queues), logger: logger),
+            workQueue: workQueue, ledger: ledger, configuration: configuration, inFlightMax: shares.webhooks,
+            logger: logger)
     }
 
     private var worker: VerifyWorker {

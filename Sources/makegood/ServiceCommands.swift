@@ -21,6 +21,13 @@ struct WorkerCommand: ServiceCommand {
     static let roles = [Deployment.Role.worker]
 }
 
+struct DispatcherCommand: ServiceCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "dispatcher",
+        abstract: "Send the events of apps to their endpoints. Start as many as you like.")
+    static let roles = [Deployment.Role.dispatcher]
+}
+
 struct SchedulerCommand: ServiceCommand {
     static let configuration = CommandConfiguration(
         commandName: "scheduler",
@@ -30,6 +37,7 @@ struct SchedulerCommand: ServiceCommand {
 
 struct AllCommand: ServiceCommand {
     static let configuration = CommandConfiguration(
-        commandName: "all", abstract: "Ingest, worker and scheduler in one process, for small installations.")
+        commandName: "all",
+        abstract: "Ingest, worker, dispatcher and scheduler in one process, for small installations.")
     static let roles = Deployment.Role.allCases
 }

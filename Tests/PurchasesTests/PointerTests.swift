@@ -13,19 +13,21 @@ import Testing
         switch kind {
         case .receipt: Pointer(receiptID: id, attempt: attempt)
         case .notification: Pointer(notificationID: id, attempt: attempt)
+        case .endpoint: Pointer(endpointID: id)
         }
     }
 
     @Test("parses exactly its own text", arguments: Pointer.Kind.allCases)
     func parses(kind: Pointer.Kind) throws {
-        let text = "\(kind.rawValue) \(Self.uuid) 7"
+        let attempt = kind == .endpoint ? 0 : 7
+        let text = "\(kind.rawValue) \(Self.uuid) \(attempt)"
         let pointer = try #require(Self.parse(text))
         #expect(pointer.kind == kind)
         #expect(pointer.id == UUID(uuidString: Self.uuid))
         #expect(pointer.receiptID == (kind == .receipt ? pointer.id : nil))
-        #expect(pointer.attempt == 7)
+        #expect(pointer.attempt == attempt)
         #expect(pointer.text == text)
-        #expect(pointer == Self.make(kind, pointer.id, 7))
+        #expect(pointer == Self.make(kind, pointer.id, attempt))
         #expect(Pointer(receiptID: pointer.id, attempt: 7) != Pointer(notificationID: pointer.id, attempt: 7))
     }
 
@@ -35,6 +37,8 @@ import Testing
             "", " ", "receipt", "receipt \(uuid)", "receipt \(uuid) ", "receipt  \(uuid) 1", " receipt \(uuid) 1",
             "receipt \(uuid) 1 ", "receipt \(uuid) 1\n", "receipt \(uuid) 1 2", "receipt\t\(uuid)\t1",
             "Notification \(uuid) 1", "notifications \(uuid) 1", "notification \(uuid)", "notification \(uuid) 01",
+            "endpoint \(uuid) 1", "endpoint \(uuid) 00", "endpoint \(uuid)", "Endpoint \(uuid) 0",
+            "endpoints \(uuid) 0",
             "receiptnotification \(uuid) 1", "notice \(uuid) 1", "\(uuid) 1", " \(uuid) 1", "Receipt \(uuid) 1",
             "receipt \(uuid) -1", "receipt \(uuid) +1",
             "receipt \(uuid) 01", "receipt \(uuid) -0", "receipt \(uuid) 1.0", "receipt \(uuid) 0x1",
@@ -61,7 +65,7 @@ import Testing
         var random = SeededRandom(seed: seed)
         for _ in 0..<2000 {
             let pointer = Self.make(
-                Bool.random(using: &random) ? .receipt : .notification, random.uuid(),
+                Pointer.Kind.allCases.randomElement(using: &random) ?? .receipt, random.uuid(),
                 Int.random(in: 0...Int(Int32.max), using: &random))
             #expect(Pointer(Array(pointer.text.utf8)) == pointer, "seed \(seed)")
         }
@@ -70,7 +74,9 @@ import Testing
     @Test("whatever bytes parse are the bytes of the pointer they name", arguments: [4, 5, 6] as [UInt64])
     func mutations(seed: UInt64) {
         var random = SeededRandom(seed: seed)
-        let originals = Pointer.Kind.allCases.map { Array("\($0.rawValue) \(Self.uuid) 12".utf8) }
+        let originals = Pointer.Kind.allCases.map {
+            Array("\($0.rawValue) \(Self.uuid) \($0 == .endpoint ? 0 : 12)".utf8)
+        }
         var parsed = 0
         var wrong: [String] = []
         for index in 0..<20_000 {

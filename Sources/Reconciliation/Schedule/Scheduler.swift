@@ -26,6 +26,8 @@ package struct Scheduler: Service {
     package static let publishMin = 10
     /// The rows of halted apps that still go to Apple's queue in a tick: one is enough to carry the probe.
     package static let haltedLimit = 1
+    /// The endpoints that are rung in a tick at most.
+    static let ringsMax = 256
     package static let rescueDelayMax: Duration = .seconds(3600)
 
     private let ledger: Ledger
@@ -47,6 +49,7 @@ package struct Scheduler: Service {
         while !Task.isShuttingDownGracefully, !Task.isCancelled {
             var isBusy = false
             for lane in Lane.allCases where await feed(lane) { isBusy = true }
+            await ring()
             if let deadLetters = try? await workQueue.deadLetters() {
                 Gauge(label: "makegood_dead_letters_messages").record(deadLetters)
             }
@@ -97,6 +100,21 @@ package struct Scheduler: Service {
             by: receipts.count + notifications.count)
         await publish(receipts + notifications, lane)
         return hasMore
+    }
+
+    /// Rings for the endpoints that have something due and that no dispatcher serves, unless as many rings wait already:
+    /// without a dispatcher the queue gets no deeper.
+    func ring() async {
+        do {
+            let due = try await ledger.run(Statements.dueEndpoints, Self.ringsMax)
+            guard !due.isEmpty else { return }
+            let waiting = try await workQueue.waitingRings()
+            Gauge(label: "makegood_queue_depth_messages", dimensions: [("queue", workQueue.queues.deliver)]).record(
+                waiting)
+            for endpoint in due.dropFirst(waiting) { workQueue.ring(endpoint) }
+        } catch {
+            logger.debug("no endpoint was rung", metadata: LogKeys.error(error))
+        }
     }
 
     /// Notifications are of all apps, also of halted and paused ones: a worker needs no call for them.

@@ -26,7 +26,7 @@ package struct Watch: Service {
     static let daySpan: Duration = .seconds(86_400)
     package static let backlogInterval: Duration = .seconds(15)
 
-    private let ledger: Ledger
+    let ledger: Ledger
     private let logger: Logger
     private let waitingLimit: Duration
     private let metrics: any MetricsFactory
@@ -53,6 +53,10 @@ package struct Watch: Service {
                 group.addTask { await every(Self.backlogInterval, measure) }
                 group.addTask { await every(Self.backlogInterval, measureFeed) }
                 group.addTask { await every(Self.backlogInterval, measureTrust) }
+                group.addTask {
+                    var known: Set<[String]> = []
+                    await every(Self.backlogInterval) { try await measureDelivery(&known) }
+                }
                 group.addTask { await every(Self.backlogInterval, measureAppleUpdates) }
                 group.addTask { await every(Self.backlogInterval, measureDoubleCharges) }
                 group.addTask { await every(Self.backlogInterval, measureRefundRequests) }
@@ -138,7 +142,7 @@ package struct Watch: Service {
         gauge("makegood_invariant_checked_timestamp_seconds", [("invariant", invariant.name)])
     }
 
-    private func gauge(_ label: String, _ dimensions: [(String, String)] = []) -> Gauge {
+    func gauge(_ label: String, _ dimensions: [(String, String)] = []) -> Gauge {
         Gauge(label: label, dimensions: dimensions, factory: metrics)
     }
 

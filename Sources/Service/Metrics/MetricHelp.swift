@@ -35,6 +35,18 @@ package enum MetricHelp {
         "makegood_client_reports_total": "Reports of apps about purchases that went wrong, by kind.",
         "makegood_daily_reports_missing": "How many of the last seven days have no report, an hour after their end.",
         "makegood_dead_letters_messages": "Messages in the queue of dead letters.",
+        "makegood_delivery_attempts_total": "Events that were sent to an endpoint, by app, endpoint and outcome.",
+        "makegood_delivery_endpoint_state":
+            "1 for the state of an endpoint, 0 for its other states, by app, endpoint and state.",
+        "makegood_delivery_events_numbered_total": "Events that got their number among those of their user.",
+        "makegood_delivery_in_flight": "Webhooks that are on the way, by app and endpoint.",
+        "makegood_delivery_lag_seconds":
+            "Age of the oldest event that an endpoint has yet to get and that is not parked, by app and endpoint.",
+        "makegood_delivery_numbering_lag_seconds": "Age of the oldest event that has no number yet.",
+        "makegood_delivery_parked_users":
+            "Users whose events wait for a person, up to 10001, by app and endpoint.",
+        "makegood_delivery_waiting_events":
+            "Events that an endpoint has yet to get, of 10000 users at most, by app and endpoint.",
         "makegood_double_charges_behind_seconds": "Age of the oldest grant that was not searched for double charges.",
         "makegood_events_lag_seconds": "Age of the oldest event that the feed does not show yet.",
         "makegood_feed_group_events_behind":
@@ -107,6 +119,7 @@ package enum MetricHelp {
         "makegood_sweep_passed_over": "Entries of Apple's lists that do not verify, by sweep, app and environment.",
         "makegood_subscription_questions_total":
             "Questions to Apple about subscriptions whose period is over, by app and answer.",
+        "makegood_time_to_deliver_seconds": "Time from an event to the answer of the endpoint that took it.",
         "makegood_time_to_grant_seconds": "Time from the acceptance of a purchase to its grant.",
         "makegood_trust_total": "Answers whether a purchase may be granted before Apple confirms it.",
         "makegood_unconfirmed_grants": "Grants that Apple has not confirmed yet, by app.",

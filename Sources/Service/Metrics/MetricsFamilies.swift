@@ -95,3 +95,9 @@ package final class GrantTimes: Sendable {
         timer.record(duration: time)
     }
 }
+
+/// How long an event waited until its endpoint took it, by app and endpoint.
+package enum DeliveryTimes {
+    /// A histogram with the bounds of ``PrometheusSeries/Kind/waits``.
+    package static let label = "makegood_time_to_deliver_seconds"
+}

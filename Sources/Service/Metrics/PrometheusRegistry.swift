@@ -94,7 +94,7 @@ package final class PrometheusRegistry: MetricsFactory {
     }
 
     package func makeTimer(label: String, dimensions: [(String, String)]) -> any TimerHandler {
-        series(label, dimensions, label == GrantTimes.label ? .waits : .seconds)
+        series(label, dimensions, [GrantTimes.label, DeliveryTimes.label].contains(label) ? .waits : .seconds)
     }
 
     // Handlers are never destroyed: everyone who asks for the same name and labels shares one.

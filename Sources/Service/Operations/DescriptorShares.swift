@@ -11,6 +11,8 @@ package struct DescriptorShares: Sendable, Equatable {
     package let operations: Int
     /// Receipts in flight that need Apple; the process may have as many connections to each of Apple's hosts.
     package let appleInFlight: Int
+    /// Webhooks on the way at a time.
+    package let webhooks: Int
 
     /// An ingest's connections to the database for lists.
     package static let listConnections = 2
@@ -31,10 +33,10 @@ package struct DescriptorShares: Sendable, Equatable {
     private static let sharedMin = 16
 
     /// The most files that a process with these settings can use; the roles as below.
-    package static func most(_ settings: Settings, hasClients: Bool, callsApple: Bool) -> Int {
+    package static func most(_ settings: Settings, hasClients: Bool, callsApple: Bool, webhooks: Int = 0) -> Int {
         let shared =
             operationsMax + (hasClients ? HTTPLimits.connectionsMax : 0)
-            + (callsApple ? appleHosts * settings.appleInFlight : 0)
+            + (callsApple ? appleHosts * settings.appleInFlight : 0) + webhooks
         return own(settings, hasClients) + max(shared, operationsMax * operationsPart)
     }
 
@@ -42,9 +44,10 @@ package struct DescriptorShares: Sendable, Equatable {
     ///   - files: how many files the process may open.
     ///   - hasClients: it is an ingest.
     ///   - callsApple: it is a worker.
+    ///   - webhooks: how many webhooks a dispatcher may have on the way; 0: it is none.
     /// - Throws: where `files` are too few for anything; not retryable.
     package init(
-        files: Int, _ settings: Settings, hasClients: Bool, callsApple: Bool
+        files: Int, _ settings: Settings, hasClients: Bool, callsApple: Bool, webhooks: Int = 0
     ) throws(ConfigurationError) {
         let own = Self.own(settings, hasClients)
         let shared = files - own
@@ -55,9 +58,10 @@ package struct DescriptorShares: Sendable, Equatable {
         operations = min(Self.operationsMax, shared / Self.operationsPart)
         let rest = shared - operations
         let forCalls = hasClients ? max(rest / 2, rest - HTTPLimits.connectionsMax) : rest
-        let calls = callsApple ? min(Self.appleHosts * settings.appleInFlight, forCalls) : 0
+        self.webhooks = min(webhooks, max(1, callsApple ? forCalls / 2 : forCalls))
+        let calls = callsApple ? min(Self.appleHosts * settings.appleInFlight, forCalls - self.webhooks) : 0
         appleInFlight = min(settings.appleInFlight, max(1, calls / Self.appleHosts))
-        clients = hasClients ? min(HTTPLimits.connectionsMax, rest - calls) : 0
+        clients = hasClients ? min(HTTPLimits.connectionsMax, rest - calls - self.webhooks) : 0
     }
 
     private static func own(_ settings: Settings, _ hasClients: Bool) -> Int {

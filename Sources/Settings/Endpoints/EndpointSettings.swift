@@ -25,6 +25,10 @@ package struct EndpointSettings: Sendable {
     package let timeout: Duration
     package let allowed: AllowedAddresses
 
+    /// The filter in the words of the table of events; nil: all.
+    package var typeNames: [String]? { types?.map(\.rawValue).sorted() }
+    package var environmentNames: [String]? { environments?.map(\.rawValue).sorted() }
+
     /// Reads `endpoints`; without it there are none.
     static func read(
         _ app: inout ConfigurationReader, directory: URL

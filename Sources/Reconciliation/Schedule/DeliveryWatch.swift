@@ -1,0 +1,34 @@
+import Ledger
+import Metrics
+import Purchases
+
+extension Watch {
+    /// Measures what endpoints have yet to get, and how far numbering is behind. An endpoint that no configuration has
+    /// had for a day is behind no more.
+    ///
+    /// - Parameter known: app and name of the endpoints that were measured before.
+    func measureDelivery(_ known: inout Set<[String]>) async throws {
+        let numbering = try await ledger.run(Statements.numberingLag, ()).first
+        gauge("makegood_delivery_numbering_lag_seconds").record(numbering?.seconds ?? 0)
+        let standings = try await ledger.run(Statements.allEndpointStandings, ()).filter(\.isDefined)
+        let endpoints = Set(standings.map { [$0.appID, $0.name] })
+        for gone in known.subtracting(endpoints) { record(gone, lag: 0, waiting: 0, parked: 0, state: nil) }
+        for endpoint in standings {
+            record(
+                [endpoint.appID, endpoint.name], lag: endpoint.lagSeconds, waiting: endpoint.waitingEvents,
+                parked: endpoint.parkedStreams, state: endpoint.state)
+        }
+        known = endpoints
+    }
+
+    private func record(_ endpoint: [String], lag: Double, waiting: Int, parked: Int, state: EndpointState?) {
+        let dimensions = [("app", endpoint[0]), ("endpoint", endpoint[1])]
+        gauge("makegood_delivery_lag_seconds", dimensions).record(lag)
+        gauge("makegood_delivery_waiting_events", dimensions).record(waiting)
+        gauge("makegood_delivery_parked_users", dimensions).record(parked)
+        for each in EndpointState.allCases {
+            gauge("makegood_delivery_endpoint_state", dimensions + [("state", each.rawValue)])
+                .record(each == state ? 1 : 0)
+        }
+    }
+}
