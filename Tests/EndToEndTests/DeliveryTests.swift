@@ -58,6 +58,16 @@ extension EndToEnd {
             }
         }
 
+        /// Starts a dispatcher and waits until its endpoint is known: what is told before is not sent.
+        @discardableResult
+        private static func startDispatcher(_ system: System) async throws -> RunningProcess {
+            let dispatcher = try await system.start(.dispatcher)
+            try await system.wait("the endpoint to be known") {
+                try await system.count("select count(*) from endpoints") == 1
+            }
+            return dispatcher
+        }
+
         private static func grants(_ receiver: EventReceiver) -> [EventReceiver.Received] {
             receiver.taken.filter { $0.type == "purchase.granted" }
         }
@@ -71,12 +81,12 @@ extension EndToEnd {
             #expect(receiver.orderDefects == [])
         }
 
-        /// Goal: a purchase that is posted reaches the app's backend by itself (S0-13, B8).
+        /// Goal: a purchase that is posted reaches the app's backend by itself (B8).
         /// Method: ten players buy ten times each; a receiver, at the loopback, checks the signatures and writes down
         /// what comes. The command lists the endpoint.
         @Test func grantsReachTheBackendInOrder() async throws {
             try await Self.run { system, receiver in
-                try await system.start(.dispatcher)
+                try await Self.startDispatcher(system)
                 try await Self.buy(10, in: system)
                 try await system.wait("100 grants to arrive", within: .seconds(60)) {
                     Self.grants(receiver).count == 100
@@ -97,13 +107,7 @@ extension EndToEnd {
         /// Method: while a slow receiver gets 200 events, the dispatcher is killed -9 and started again, four times.
         @Test func aKilledDispatcherLosesNothing() async throws {
             try await Self.run({ _, _ in .init(.status(200), after: .milliseconds(100)) }) { system, receiver in
-                try await Self.buy(20, in: system)
-                try await system.settleDebts()
-                // An endpoint gets what is told after a dispatcher knows it first, so these grants are not sent.
-                var dispatcher = try await system.start(.dispatcher)
-                try await system.wait("the endpoint to be known") {
-                    try await system.count("select count(*) from endpoints") == 1
-                }
+                var dispatcher = try await Self.startDispatcher(system)
                 try await Self.buy(20, in: system)
                 let kills = 4
                 for kill in 1...kills {
@@ -126,7 +130,7 @@ extension EndToEnd {
         /// receiver listens at the same port then.
         @Test func aBackendThatComesBackGetsEverything() async throws {
             try await Self.run { system, receiver in
-                try await system.start(.dispatcher)
+                try await Self.startDispatcher(system)
                 try await Self.buy(1, in: system)
                 try await system.wait("10 grants to arrive") { Self.grants(receiver).count == 10 }
                 await receiver.stop()
@@ -155,7 +159,7 @@ extension EndToEnd {
         /// new one; the old one leaves the file.
         @Test func secretsChangeUnderLoad() async throws {
             try await Self.run { system, receiver in
-                try await system.start(.dispatcher)
+                try await Self.startDispatcher(system)
                 try await Self.buy(4, in: system)
                 try Self.configure(system, receiver, secret: "\(Self.newSecret) \(Self.secret)")
                 try await system.reload()
