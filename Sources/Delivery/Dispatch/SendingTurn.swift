@@ -5,6 +5,7 @@ import Logging
 import Purchases
 import Service
 import ServiceLifecycle
+import Settings
 import Synchronization
 
 /// One turn of this dispatcher at one endpoint: it reads what is due, sends it, and stores the results, until nothing
@@ -106,7 +107,7 @@ struct SendingTurn: ~Copyable {
         await results.storeRest()
         parts.metrics.setInFlight(0, endpoint.key)
         do {
-            try await parts.ledger.run(Statements.endTurn, request)
+            _ = try await parts.ledger.run(Statements.endTurn, request)
         } catch {
             parts.logger.debug("a turn was not given back and ends by itself", metadata: LogKeys.error(error))
         }
@@ -214,7 +215,7 @@ struct SendingTurn: ~Copyable {
     /// A backend that gave goods to an unreadable user would give them to the wrong one: the event waits until the
     /// configuration has the user's key again. No attempt is counted, because the fault is ours.
     private mutating func leave(_ due: DueEvent, _ event: Event) {
-        if unreadable.isEmpty {
+        if parts.metrics.tellsUnreadable(endpoint.key) {
             parts.logger.error(
                 "events wait, because their users were written with a key that users.protect does not list: add the key",
                 metadata: LogKeys.endpoint(endpoint.key, ["event.id": "\(event.id.text)"]))
