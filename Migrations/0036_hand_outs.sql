@@ -88,9 +88,11 @@ $$;
 --   stored     it is new
 --   repeated   the same was reported before
 --   conflict   another outcome is stored, which stays
---   unknown    there is no such event
+--   unknown    these apps have no such event
+--   no_goods   the event gives and takes no goods
+--   other_way  the event takes goods back and the outcome says that they were handed out, or the other way round
 -- A refusal is followed by another one only if that has a later time, which then counts as one more failure.
-create function handle_event(trans text, event uuid, done text, units bigint, taken jsonb, why text,
+create function handle_event(apps text[], trans text, event uuid, done text, units bigint, taken jsonb, why text,
     done_at timestamptz)
 returns table (word text, outcome text, at timestamptz, failures integer) language plpgsql security definer as $$
 declare
@@ -98,10 +100,12 @@ declare
     h hand_outs;
     key text := hand_out_number(trans);
 begin
-    select v.app_id, v.type, v.at, coalesce(v.body ->> 'environment', '') as environment into e
-        from events v where v.transaction_id = trans and v.event_id = event;
-    if not found then
-        word := 'unknown';
+    select v.app_id, v.type, v.at, coalesce(v.body ->> 'environment', '') as environment,
+        goods_way(v.type, v.body) as way into e
+        from events v where v.transaction_id = trans and v.event_id = event and v.app_id || '' = any(apps);
+    word := case when not found then 'unknown' when e.way is null then 'no_goods'
+        when (e.way = 'back') <> (done = 'taken_back') then 'other_way' else 'stored' end;
+    if word <> 'stored' then
         return next;
         return;
     end if;
@@ -112,7 +116,6 @@ begin
         goods = excluded.goods, reason = excluded.reason, at = excluded.at, reported_at = now()
         where s.outcome = 'void' or s.outcome = 'refused' and (done <> 'refused' or done_at > s.at)
     returning s.* into h;
-    word := 'stored';
     if not found then
         select * into h from hand_outs s where s.transaction_id = trans and s.event_id = event;
         word := case when h.outcome = done and (done = 'refused'
@@ -346,7 +349,7 @@ declare
     name text;
 begin
     foreach name in array array['hand_out_number(text)', 'is_hand_out_void(text, text, text, xid8, bigint)',
-        'handle_event(text, uuid, text, bigint, jsonb, text, timestamptz)', 'count_late_hand_outs(text, integer)',
+        'handle_event(text[], text, uuid, text, bigint, jsonb, text, timestamptz)', 'count_late_hand_outs(text, integer)',
         'recount_hand_outs(integer)']
     loop
         execute format('alter function %s set search_path = %I, pg_temp', name, current_schema());

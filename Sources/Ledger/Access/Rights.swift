@@ -11,7 +11,7 @@ package struct Rights: Sendable {
 
     package static let all =
         ofTheRest + ofFeed + ofParts + ofHearing + ofSweeps + ofNotificationSweeps + ofCustomerSweeps + ofBooks
-        + ofSeals
+        + ofSeals + ofHandOuts
 
     private static let ofTheRest: [Rights] = [
         table(
