@@ -289,6 +289,27 @@ import Testing
         }
     }
 
+    @Test("S0-23: an app's backend acknowledges only if the file says within which time")
+    func configured() throws {
+        func parse(_ setting: String) throws(ConfigurationError) -> AppConfiguration? {
+            let app = "{id: game, bundleId: com.example.game, environments: [Sandbox], products: []\(setting)}"
+            return try Configuration.parse("apps: [\(app)]", directory: .temporaryDirectory).apps["game"]
+        }
+        #expect(try parse("")?.handOutWithin == nil)
+        #expect(try parse(", handOut: {within: 1h}")?.handOutWithin == .seconds(3600))
+        for (text, key) in [
+            ("{}", "within"), ("{within: 0}", "within"), ("{within: 31d}", "within"), ("{within: soon}", "within"),
+            ("{within: 1h, wait: 1}", "wait"),
+        ] {
+            do throws(ConfigurationError) {
+                _ = try parse(", handOut: \(text)")
+                Issue.record("\(text)")
+            } catch {
+                #expect(error.key == "apps[0].handOut.\(key)", "\(text)")
+            }
+        }
+    }
+
     /// A look at 1,000 events that were handed out touches some 5,000 blocks: one look-up for each, and none of the
     /// 20,000 others.
     private static let blocksMax = 12_000

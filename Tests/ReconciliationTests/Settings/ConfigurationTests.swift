@@ -126,22 +126,6 @@ import Testing
         }
     }
 
-    @Test("S0-23: an app's backend acknowledges only if the file says within which time")
-    func handOuts() throws {
-        func within(_ text: String) throws -> Duration? {
-            try Self.parse(Self.change("confirmWithApple: stale", text)).apps["game"]?.handOutWithin
-        }
-        #expect(try within("confirmWithApple: stale") == nil)
-        #expect(try within("handOut: {within: 1h}") == .seconds(3600))
-        for (text, key) in [
-            ("{}", "within"), ("{within: 0}", "within"), ("{within: 31d}", "within"), ("{within: soon}", "within"),
-            ("{within: 1h, wait: 1}", "wait"),
-        ] {
-            let yaml = try Self.change("confirmWithApple: stale", "handOut: \(text)")
-            #expect(try Self.refusal(of: yaml)?.key == "apps[0].handOut.\(key)", "\(text)")
-        }
-    }
-
     @Test("B3, B5: what Apple is told about decided purchases; what cannot be told there is refused by its key")
     func appleUpdates() throws {
         func policy(_ line: String) throws -> AppPolicy? {
