@@ -43,6 +43,8 @@ package struct IntakeServer: Service {
     private let products: ProductRoutes
     private let events: EventRoutes
     private let feedGroups: FeedGroupRoutes
+    private let handOuts: HandOutRoutes
+    private let digests: DigestRoutes
     private let explain: ExplainRoutes
     private let purchases: PurchaseRoutes
     private let entitlements: EntitlementRoutes
@@ -100,6 +102,10 @@ package struct IntakeServer: Service {
         products = ProductRoutes(configuration: configuration, catalogues: catalogues, authenticator: authenticator)
         events = EventRoutes(ledger: ledger, configuration: configuration, authenticator: authenticator, health: health)
         feedGroups = FeedGroupRoutes(
+            ledger: ledger, configuration: configuration, authenticator: authenticator, bodies: bodies)
+        handOuts = HandOutRoutes(
+            ledger: ledger, configuration: configuration, authenticator: authenticator, bodies: bodies)
+        digests = DigestRoutes(
             ledger: ledger, configuration: configuration, authenticator: authenticator, bodies: bodies)
         explain = ExplainRoutes(
             configuration: configuration, authenticator: authenticator, lists: lists, ledger: ledger)
@@ -167,6 +173,8 @@ package struct IntakeServer: Service {
         products.add(to: router)
         events.add(to: router)
         feedGroups.add(to: router)
+        handOuts.add(to: router)
+        digests.add(to: router)
         explain.add(to: router)
         purchases.add(to: router)
         entitlements.add(to: router)

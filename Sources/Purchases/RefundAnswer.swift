@@ -77,6 +77,9 @@ package struct RefundFacts: Sendable, Equatable {
     package var isKnown: Bool
     /// Whether the purchase was given to its user, by this system or the former one.
     package var isGranted: Bool
+    /// Whether the goods were handed out: where the app's backend acknowledges, whether it said so (S0-23). Otherwise
+    /// what was granted counts as delivered.
+    package var isDelivered: Bool
     package var isShared: Bool
     /// Nil: Apple does not say it.
     package var kind: Transaction.Kind?
@@ -96,12 +99,14 @@ package struct RefundFacts: Sendable, Equatable {
     package var refundedAt: Date?
 
     package init(
-        isKnown: Bool, isGranted: Bool, isShared: Bool = false, kind: Transaction.Kind?, productID: String?,
+        isKnown: Bool, isGranted: Bool, isDelivered: Bool? = nil, isShared: Bool = false, kind: Transaction.Kind?,
+        productID: String?,
         expires: Bool = false, isAdvancedCommerce: Bool = false, appAccountToken: UUID? = nil, userID: String?,
         isErased: Bool = false, hasConsent: Bool, consumed: Int? = nil, refundedAt: Date? = nil
     ) {
         self.isKnown = isKnown
         self.isGranted = isGranted
+        self.isDelivered = isDelivered ?? isGranted
         self.isShared = isShared
         self.kind = kind
         self.productID = productID
@@ -159,7 +164,7 @@ extension AppPolicy {
     /// | the user has not agreed, or no user is known | `no_consent` |
     /// | anything else | what Apple is told |
     ///
-    /// A purchase that was granted counts as delivered.
+    /// A purchase that was granted counts as delivered, unless the app's backend acknowledges what it hands out.
     ///
     /// - Parameter age: since Apple signed the question, in seconds.
     package func answer(
@@ -177,7 +182,7 @@ extension AppPolicy {
     }
 
     private func statement(_ facts: RefundFacts, _ edit: RefundEdit?) -> RefundStatement {
-        let delivery = edit?.delivery ?? (facts.isGranted ? .delivered : .other)
+        let delivery = edit?.delivery ?? (facts.isDelivered ? .delivered : .other)
         let isAutoRenewable = isAutoRenewable(facts)
         let percentage: Int? =
             switch (isAutoRenewable, delivery) {
@@ -204,7 +209,7 @@ extension AppPolicy {
     /// The reason why Apple would not take an answer with this edit; nil: Apple would take it. The text begins with the
     /// part of the edit.
     package func objection(to edit: RefundEdit, _ facts: RefundFacts) -> String? {
-        let delivery = edit.delivery ?? (facts.isGranted ? .delivered : .other)
+        let delivery = edit.delivery ?? (facts.isDelivered ? .delivered : .other)
         if let percentage = edit.percentage {
             guard (0...Revocation.whole).contains(percentage) else { return "percentage must be 0 to 100" }
             if isAutoRenewable(facts) { return "percentage: Apple takes none for an auto-renewable subscription" }

@@ -47,6 +47,8 @@ package struct AppConfiguration: Sendable {
 
     package let id: String
     package let identity: AppIdentity
+    /// How long after an event the app's backend says that it handed the goods out. Nil: it does not say so.
+    package let handOutWithin: Duration?
     /// `policy.grantFrom` is the configuration's, or distant past until the first start is known.
     package var policy: AppPolicy
     package let hasGrantFrom: Bool
@@ -100,6 +102,7 @@ package struct AppConfiguration: Sendable {
         let finishHeld = try reader.boolean("finishHeld") ?? true
         let ownerHint = try reader.boolean("ownerHint") ?? true
         let orders = try readOrders(&reader)
+        let handOutWithin = try readHandOut(&reader)
         let accountTokens = try readAccountTokens(&reader)
         var roots: [[UInt8]] = []
         for name in try reader.texts("rootCertificates") ?? [] {
@@ -128,7 +131,8 @@ package struct AppConfiguration: Sendable {
             throw section.error("confirmWithApple", "is always, which needs serverApi")
         }
         return AppConfiguration(
-            id: id, identity: identity, policy: policy, hasGrantFrom: grantFrom != nil, finishHeld: finishHeld,
+            id: id, identity: identity, handOutWithin: handOutWithin, policy: policy, hasGrantFrom: grantFrom != nil,
+            finishHeld: finishHeld,
             ownerHint: ownerHint, orders: orders, accountTokens: accountTokens, rootCertificates: roots, ocsp: ocsp,
             serverAPI: serverAPI,
             verifyReceipt: verifyReceipt, notifications: notifications, endpoints: endpoints,
@@ -293,6 +297,17 @@ package struct AppConfiguration: Sendable {
         }
         try section.finish()
         return orders
+    }
+
+    /// Reads within which time the app's backend acknowledges what it hands out.
+    private static func readHandOut(_ reader: inout ConfigurationReader) throws(ConfigurationError) -> Duration? {
+        guard var section = try reader.section("handOut") else { return nil }
+        guard let within = try section.duration("within") else { throw section.error("within", "is missing") }
+        guard (.seconds(1) ... .seconds(30 * 86_400)).contains(within) else {
+            throw section.error("within", "must be from 1s to 30d")
+        }
+        try section.finish()
+        return within
     }
 
     /// Reads what Apple is told about decided purchases. Where it can be done, tokens are written back unless the file

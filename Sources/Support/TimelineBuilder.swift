@@ -14,6 +14,7 @@ struct TimelineBuilder {
         var lines = rows.orders.flatMap(orders) + rows.transactions.flatMap(purchases)
         lines += rows.receipts.flatMap(receipts) + rows.attempts.map(attempt) + rows.outcomes.compactMap(outcome)
         lines += rows.grants.map(grant) + rows.trusts.flatMap(trusts) + rows.events.map(event)
+        lines += rows.handOuts.map(handOut)
         lines += rows.appleUpdates.map(appleUpdate)
         lines += rows.commands.map(command) + ownerships + rows.doubleCharges.map(doubleCharge)
         lines += rows.reports.map(report) + rows.imported.map(imported) + hearingLines

@@ -45,6 +45,11 @@ package struct TimelineEntry: Sendable {
         case subscription
         /// The app's backend was told by an event.
         case told
+        /// The app's backend handed the goods of an event out, took them back, or did not; or need not any more.
+        case delivered
+        case goodsTaken = "goods_taken"
+        case notDelivered = "not_delivered"
+        case deliveryVoid = "delivery_void"
         /// Apple was told about a decided purchase, or is still to be told.
         case toldApple = "told_apple"
         /// An operator or support acted by a command.

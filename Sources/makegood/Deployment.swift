@@ -225,6 +225,7 @@ struct ProcessParts {
             services.append(PayloadRetention(ledger: ledger, configuration: configuration, logger: logger))
             services.append(RunningSums.goodsByDay(ledger, logger: logger))
             services.append(RunningSums.arrivalsByHour(ledger, logger: logger))
+            services.append(HandOutWatch(ledger: ledger, configuration: configuration, logger: logger))
             services.append(BooksWatch(ledger: ledger, logger: logger))
             services.append(Sealer(ledger: ledger, logger: logger))
             services.append(

@@ -43,6 +43,7 @@ extension OrderView {
         add("boundAt", boundAt?.rfc3339)
         if let granted { members.append(.init("granted", .goods(granted))) }
         add("endedAt", endedAt?.rfc3339)
+        add("deliveredAt", deliveredAt?.rfc3339)
         if let openOrder { members.append(.init("openOrder", openOrder.json)) }
         if isRepeated { members.append(.init("repeated", .bool(true))) }
         if let submissions { members.append(.init("submissions", .array(submissions.map(\.json)))) }

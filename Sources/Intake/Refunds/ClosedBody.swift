@@ -6,7 +6,7 @@ struct ClosedBody {
     /// How many unknown members an answer names.
     static let ignoredMax = 100
 
-    private let value: JSONValue
+    let value: JSONValue
     /// The names of the unknown members, each once.
     let ignored: [String]
 

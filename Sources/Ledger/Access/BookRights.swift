@@ -2,7 +2,12 @@
 extension Rights {
     static let ofBooks: [Rights] = [
         table("arrivals_by_hour", [.scheduler: [.select, .insert, .update("arrivals")]]),
-        table("arrivals_progress", [.scheduler: [.select, .update("summed_to", "complete_to", "complete_xid")]]),
+        table(
+            "arrivals_progress",
+            [
+                .ingest: [.select("summed_to")],
+                .scheduler: [.select, .update("summed_to", "complete_to", "complete_xid")],
+            ]),
         table(
             "daily_reports", [.scheduler: [.select, .insert("day", "report")], .support: [.select]]),
 

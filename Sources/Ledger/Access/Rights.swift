@@ -11,8 +11,7 @@ package struct Rights: Sendable {
 
     package static let all =
         ofTheRest + ofFeed + ofDelivery + ofParts + ofHearing + ofSweeps + ofNotificationSweeps + ofCustomerSweeps
-        + ofBooks
-        + ofSeals
+        + ofBooks + ofSeals + ofHandOuts
 
     private static let ofTheRest: [Rights] = [
         table(

@@ -202,7 +202,7 @@ extension DayReport {
 extension DayReport.Received {
     /// The accounts in the order of a purchase's way.
     package static let accounts = [
-        "receipts", "notifications", "grants", "ends", "refund requests", "Apple updates",
+        "receipts", "notifications", "grants", "hand-outs", "ends", "refund requests", "Apple updates",
     ]
 
     fileprivate var place: Int { Self.accounts.firstIndex(of: account) ?? Self.accounts.count }

@@ -250,9 +250,11 @@ extension Statements {
         o.id, o.app_id, o.user_id, \(soldProduct), o.item, o.quantity, o.promotion, o.channel, o.environment, o.goods,
           o.bonuses, o.price_milliunits, o.currency, o.target, o.placed_at, o.pay_by,
           bound_by is null and o.pay_by < now(), o.reserved_for, bound_by, given_at, given, o.debounce_key,
-          given_to, ended_as, ended_at
+          given_to, ended_as, ended_at, (
+            select max(at) from hand_outs
+            where transaction_id = coalesce(bound_by, o.id::text) and outcome = 'handed_out')
         """
-    private static let orderColumnCount = 25
+    private static let orderColumnCount = 26
 
     /// SQL: the orders `o` of the same user for the purchase of a request `i`: the order that the purchase was bound
     /// to, and orders that the user asked for by that purchase before, under whatever key.
@@ -329,7 +331,8 @@ extension RowReader {
             target: try json(13), placedAt: try date(14), payBy: try date(15), isExpired: try bool(16),
             reservedFor: try optionalText(17), transactionID: try optionalText(18), boundAt: try optionalDate(19),
             granted: try goods(20), debounceKey: try optionalBytes(21), grantedTo: try optionalText(22),
-            ending: try optionalText(23) == nil ? nil : try word(23), endedAt: try optionalDate(24))
+            ending: try optionalText(23) == nil ? nil : try word(23), endedAt: try optionalDate(24),
+            deliveredAt: try optionalDate(25))
     }
 }
 

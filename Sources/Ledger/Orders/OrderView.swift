@@ -154,6 +154,8 @@ package struct OrderView: Sendable, Equatable {
     /// What the service of another way of payment has reported, and when.
     package var ending: OrderEnding?
     package var endedAt: Date?
+    /// When the app's backend handed its goods out, as the backend says. Nil: it has not said so.
+    package var deliveredAt: Date?
     /// At most the newest `OrderView.submissionsMax`; nil where they were not asked for.
     package var submissions: [NamingReceipt]?
 
@@ -199,7 +201,9 @@ extension OrderView {
             }
             return submission
         }
-        if !isShown(grantedTo) { (view.transactionID, view.boundAt, view.granted) = (nil, nil, nil) }
+        if !isShown(grantedTo) {
+            (view.transactionID, view.boundAt, view.granted, view.deliveredAt) = (nil, nil, nil, nil)
+        }
         return view
     }
 }

@@ -1,3 +1,4 @@
+import Encoding
 package import Foundation
 package import Postgres
 
@@ -16,6 +17,7 @@ extension TimelineRows {
             let grants = transaction.queue(Statements.timelineGrants, keys)
             let trusts = transaction.queue(Statements.timelineTrusts, keys)
             let events = transaction.queue(Statements.timelineEvents, keys)
+            let handOuts = transaction.queue(Statements.timelineHandOuts, keys)
             let orders = transaction.queue(Statements.timelineOrders, keys)
             let appleUpdates = transaction.queue(Statements.timelineAppleUpdates, keys)
             let commands = transaction.queue(Statements.timelineCommands, keys)
@@ -36,6 +38,7 @@ extension TimelineRows {
                 orders: orders.rows, appleUpdates: appleUpdates.rows, commands: commands.rows, halts: halts.rows,
                 ownerships: ownerships.rows, doubleCharges: doubleCharges.rows, reports: reports.rows,
                 imported: imported.rows)
+            rows.handOuts = handOuts.rows
             rows.hearing.notifications = notifications.rows
             rows.hearing.revocations = revocations.rows
             rows.hearing.refundRequests = refundRequests.rows
@@ -168,6 +171,15 @@ extension Statements {
             select event_id as "eventId", type, transaction_id as "transactionId", extract(epoch from at) as at
             from events where transaction_id = any($2::text[]) and \(isOfApp)
             """, bind: { [.text($0.appID), .texts($0.transactions)] })
+
+    /// By transaction, and by the ids of orders of other ways of payment.
+    package static let timelineHandOuts = Statement<TimelineKeys, TimelineRows.HandOut>(
+        "timeline.hand_outs",
+        objects: """
+            select event_id as "eventId", type, transaction_id as "transactionId", outcome, amount, goods, reason,
+              extract(epoch from at) as at
+            from hand_outs where transaction_id = any($2::text[]) and \(isOfApp)
+            """, bind: { [.text($0.appID), .texts($0.transactions + $0.orders.map(\.text))] })
 
     package static let timelineOrders = Statement<TimelineKeys, TimelineRows.Order>(
         "timeline.orders",

@@ -204,6 +204,20 @@ package struct TimelineRows: Sendable {
         package let at: Date
     }
 
+    /// What became of the goods of an event, as the app's backend says.
+    package struct HandOut: Sendable, Decodable {
+        package let eventId: UUID
+        package let type: String
+        /// Of an order of another way of payment the order's id.
+        package let transactionId: String
+        /// `handed_out`, `taken_back`, `refused` or `void`.
+        package let outcome: String
+        package let amount: Int?
+        package let goods: [AppPolicy.Goods]?
+        package let reason: String?
+        package let at: Date
+    }
+
     package struct Order: Sendable, Decodable {
         package let id: UUID
         package let userId: String
@@ -285,6 +299,7 @@ package struct TimelineRows: Sendable {
     package let doubleCharges: [DoubleCharge]
     package let reports: [Report]
     package let imported: [Imported]
+    package var handOuts: [HandOut] = []
     package var hearing = TimelineHearing()
 
     package init(

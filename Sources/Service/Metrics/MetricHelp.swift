@@ -48,7 +48,10 @@ package enum MetricHelp {
         "makegood_delivery_waiting_events":
             "Events that an endpoint has yet to get, of 10000 users at most, by app and endpoint.",
         "makegood_double_charges_behind_seconds": "Age of the oldest grant that was not searched for double charges.",
+        "makegood_event_digests_total": "Digests of events that backends compared, by app and whether they match.",
         "makegood_events_lag_seconds": "Age of the oldest event that the feed does not show yet.",
+        "makegood_failed_hand_outs":
+            "Of the late hand-outs those that have failed three times, up to 10001, by app.",
         "makegood_feed_group_events_behind":
             "Events that a group of the feed has not handled, up to 10001, by app and group.",
         "makegood_feed_group_lag_seconds":
@@ -57,6 +60,7 @@ package enum MetricHelp {
         "makegood_followups_total": "Chains that were followed up.",
         "makegood_group_commit_refused_total": "Items that a group commit gave back, by reason.",
         "makegood_group_commit_rows": "Rows in one flush of a group commit.",
+        "makegood_hand_outs_total": "Reports of backends about the goods of events, by outcome.",
         "makegood_http_bodies_refused_total": "Requests that were refused because too many bodies were in memory.",
         "makegood_http_body_bytes": "Bytes of request bodies that are in memory, by size; Apple's notifications apart.",
         "makegood_http_request_seconds": "Time from a request to its answer.",
@@ -64,6 +68,8 @@ package enum MetricHelp {
         "makegood_invariant_checked_timestamp_seconds": "When an invariant was last checked, in seconds since 1970.",
         "makegood_invariant_violations": "Violations of an invariant; 0 where it holds.",
         "makegood_kept_payloads_receipts": "Receipts whose proofs are kept beyond the usual days, by reason.",
+        "makegood_late_hand_outs": "Orders whose goods were not handed out in time, up to 10001, by app.",
+        "makegood_late_hand_outs_seconds": "The longest such wait since the event, by app.",
         "makegood_late_purchases": "Paid purchases that wait longer than their limit, by app and line.",
         "makegood_late_purchases_seconds": "The longest wait of a paid purchase, by app and line.",
         "makegood_limits_reached_total": "Requests that a limit refused, by limit.",

@@ -181,6 +181,7 @@ extension RightsTests {
                 #expect(try await database.run(Statements.feedGroupLags, ["game"]).count == 1)
                 #expect(try await database.run(Statements.forgetFeedGroup, group) == [true])
                 try await database.run(Statements.waitingReceipts, .init(apps: ["game"], limit: 1))
+                try await handleNothing(in: database)
                 try await database.run(Statements.listHalts, ())
                 let sealed = keys.seal("u1", key: player.key, app: "game")
                 try await database.run(
@@ -352,6 +353,7 @@ extension RightsTests {
                 try await database.run(Statements.backlog, ())
                 try await database.run(Statements.feedLag, ())
                 try await database.run(Statements.allFeedGroupLags, ())
+                try await countHandOuts(in: database)
                 try await database.run(Statements.openAppleUpdates, ())
                 try await database.run(Statements.lateRefundRequests, ())
                 try await database.run(Statements.unconfirmed, ())
