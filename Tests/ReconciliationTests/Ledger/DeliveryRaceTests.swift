@@ -75,6 +75,11 @@ import Testing
         }
     }
 
+    /// Whether the writer has ended.
+    private final class Writing: Sendable {
+        let isDone = Atomic<Bool>(false)
+    }
+
     /// What one endpoint got.
     private final class Receiver: Sendable {
         struct State {
@@ -94,9 +99,9 @@ import Testing
 
         /// Whether the cursor is not before one that was read earlier.
         func see(_ cursor: EventCursor) -> Bool {
-            state.withLock {
-                defer { $0.cursor = cursor }
-                return (cursor.place, cursor.id) >= ($0.cursor.place, $0.cursor.id)
+            state.withLock { state in
+                defer { state.cursor = cursor }
+                return (cursor.place, cursor.id) >= (state.cursor.place, state.cursor.id)
             }
         }
     }
@@ -111,7 +116,7 @@ import Testing
                 try await lab.endpoint("all"), try await lab.endpoint("orders", types: [EventType.orderPaid.rawValue]),
             ]
             let receivers = filters.map { _ in Receiver() }
-            let isWritten = Atomic<Bool>(false)
+            let writing = Writing()
             try await withThrowingTaskGroup(of: Void.self) { group in
                 group.addTask {
                     var random = SeededRandom(seed: seed)
@@ -120,13 +125,13 @@ import Testing
                         try await lab.tell(
                             "t\(number)", user: user, type: Bool.random(using: &random) ? .orderPaid : .ownershipLost)
                     }
-                    isWritten.store(true, ordering: .releasing)
+                    writing.isDone.store(true, ordering: .releasing)
                 }
                 for _ in 0..<2 {
                     group.addTask {
                         let end = ContinuousClock.now + .seconds(60)
                         var rest = 0
-                        while !isWritten.load(ordering: .acquiring) || rest > 0, ContinuousClock.now < end {
+                        while !writing.isDone.load(ordering: .acquiring) || rest > 0, ContinuousClock.now < end {
                             _ = try await lab.ledger.numberEvents(limit: 5, for: filters)
                             try await Task.sleep(for: .milliseconds(2))
                             rest = try await lab.unnumbered
@@ -143,7 +148,7 @@ import Testing
                             // Of two who read it, one may be late to say what it saw.
                             if worker < 2 { #expect(receiver.see(cursor), "seed \(seed)") }
                             let due = try await lab.due(filter, limit: Int.random(in: 1...5, using: &random))
-                            let isOver = isWritten.load(ordering: .acquiring)
+                            let isOver = writing.isDone.load(ordering: .acquiring)
                             for event in due {
                                 guard event.event != nil else {
                                     _ = try await lab.store(.passed, event, at: filter)

@@ -143,7 +143,7 @@ import Testing
             let holder = UUID()
             _ = try await Self.take(lab, shop, holder)
             func resume() async throws -> [Bool] {
-                _ = try await lab.ledger.run(Statements.resumeEndpoint, (endpoint: shop.key.id, actor: "ann"))
+                try await lab.ledger.run(Statements.resumeEndpoint, (endpoint: shop.key.id, actor: "ann"))
             }
             #expect(try await resume() == [false], "it works")
             let since = Date(timeIntervalSince1970: 1_700_000_000)
