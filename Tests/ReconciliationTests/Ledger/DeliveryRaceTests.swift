@@ -94,9 +94,9 @@ import Testing
 
         /// Whether the cursor is not before one that was read earlier.
         func see(_ cursor: EventCursor) -> Bool {
-            state.withLock {
-                defer { $0.cursor = cursor }
-                return (cursor.place, cursor.id) >= ($0.cursor.place, $0.cursor.id)
+            state.withLock { state in
+                defer { state.cursor = cursor }
+                return (cursor.place, cursor.id) >= (state.cursor.place, state.cursor.id)
             }
         }
     }

@@ -158,7 +158,7 @@ import Testing
                 try await other.run(Statements.countStreams, span)
                 let rename = Statement<Void, Void>(
                     "test.rename", "update events set user_id = 'nobody' where user_id = 'u1'")
-                async let renamed = lab.ledger.run(rename, ())
+                async let renamed: [Void] = lab.ledger.run(rename, ())
                 try await lab.untilBlocked()
                 try await other.run(Statements.numberEvents, .init(span: span, filters: []))
                 try await other.run(Statements.noteProgress, span)
