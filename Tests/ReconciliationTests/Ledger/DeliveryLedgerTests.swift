@@ -310,7 +310,7 @@ import Testing
                     #expect(events == expected && due.count == (expected == 0 ? 0 : 256), what)
                     // To look costs some 2,100 blocks for 256 events, 2,200 more if all deliveries are read and sorted.
                     #expect(looked <= 3000, what)
-                    #expect(numbered <= 5000 && stored <= 8000 && placed <= 200, what)
+                    #expect(numbered <= 6500 && stored <= 8000 && placed <= 200, what)
                 }
             }
             try await look("empty tables", events: 0)
