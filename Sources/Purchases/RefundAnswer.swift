@@ -75,10 +75,8 @@ package struct RefundStatement: Sendable, Equatable {
 package struct RefundFacts: Sendable, Equatable {
     /// Whether Apple's facts of the transaction are stored.
     package var isKnown: Bool
-    /// Whether the purchase was given to its user, by this system or the former one.
-    package var isGranted: Bool
     /// Whether the goods were handed out: where the app's backend acknowledges, whether it said so (S0-23). Otherwise
-    /// what was granted counts as delivered.
+    /// what was given to its user counts as delivered, by this system or the former one.
     package var isDelivered: Bool
     package var isShared: Bool
     /// Nil: Apple does not say it.
@@ -99,14 +97,13 @@ package struct RefundFacts: Sendable, Equatable {
     package var refundedAt: Date?
 
     package init(
-        isKnown: Bool, isGranted: Bool, isDelivered: Bool? = nil, isShared: Bool = false, kind: Transaction.Kind?,
+        isKnown: Bool, isDelivered: Bool, isShared: Bool = false, kind: Transaction.Kind?,
         productID: String?,
         expires: Bool = false, isAdvancedCommerce: Bool = false, appAccountToken: UUID? = nil, userID: String?,
         isErased: Bool = false, hasConsent: Bool, consumed: Int? = nil, refundedAt: Date? = nil
     ) {
         self.isKnown = isKnown
-        self.isGranted = isGranted
-        self.isDelivered = isDelivered ?? isGranted
+        self.isDelivered = isDelivered
         self.isShared = isShared
         self.kind = kind
         self.productID = productID

@@ -13,7 +13,7 @@ import Testing
 
     private static func facts(_ change: (inout RefundFacts) -> Void = { _ in }) -> RefundFacts {
         var facts = RefundFacts(
-            isKnown: true, isGranted: true, kind: .consumable, productID: "coins", userID: "u1", hasConsent: true)
+            isKnown: true, isDelivered: true, kind: .consumable, productID: "coins", userID: "u1", hasConsent: true)
         change(&facts)
         return facts
     }
@@ -84,7 +84,7 @@ import Testing
                                 let facts = Self.facts {
                                     $0.kind = kind
                                     $0.productID = "not sold here"
-                                    $0.isGranted = has(0)
+                                    $0.isDelivered = has(0)
                                     $0.expires = has(1)
                                     $0.isAdvancedCommerce = has(2)
                                     $0.consumed = consumed
@@ -129,7 +129,7 @@ import Testing
 
     @Test("what the app would like, by what was used: table")
     func preferences() {
-        typealias Row = (RefundPolicy.Preference, isGranted: Bool, consumed: Int?, RefundStatement.Preference)
+        typealias Row = (RefundPolicy.Preference, isDelivered: Bool, consumed: Int?, RefundStatement.Preference)
         let rows: [Row] = [
             (.noPreference, true, 50_000, .unsaid), (.noPreference, false, nil, .unsaid),
             (.decline, true, nil, .decline), (.decline, false, nil, .grantFull),
@@ -147,11 +147,11 @@ import Testing
             }
             let statement = Self.sent(
                 Self.facts {
-                    $0.isGranted = row.isGranted
+                    $0.isDelivered = row.isDelivered
                     $0.consumed = row.consumed
                 }, policy)
             #expect(statement?.preference == row.3, "\(row)")
-            #expect(statement?.percentage == (row.isGranted ? row.consumed : 0), "\(row)")
+            #expect(statement?.percentage == (row.isDelivered ? row.consumed : 0), "\(row)")
         }
     }
 
@@ -186,14 +186,14 @@ import Testing
     func objections() {
         typealias Row = (RefundEdit, (inout RefundFacts) -> Void, String?)
         let nothing = { (_: inout RefundFacts) in }
-        let ungranted = { (facts: inout RefundFacts) in facts.isGranted = false }
+        let undelivered = { (facts: inout RefundFacts) in facts.isDelivered = false }
         let subscription = { (facts: inout RefundFacts) in facts.kind = .autoRenewable }
         let used = { (facts: inout RefundFacts) in facts.consumed = 30_000 }
         let rows: [Row] = [
             (RefundEdit(percentage: 40_000), nothing, nil), (RefundEdit(percentage: 100_001), nothing, "percentage"),
-            (RefundEdit(percentage: -1), nothing, "percentage"), (RefundEdit(percentage: 1), ungranted, "percentage"),
-            (RefundEdit(percentage: 0), ungranted, nil),
-            (RefundEdit(delivery: .delivered, percentage: 1), ungranted, nil),
+            (RefundEdit(percentage: -1), nothing, "percentage"), (RefundEdit(percentage: 1), undelivered, "percentage"),
+            (RefundEdit(percentage: 0), undelivered, nil),
+            (RefundEdit(delivery: .delivered, percentage: 1), undelivered, nil),
             (RefundEdit(delivery: .wrongItem, percentage: 1), nothing, "percentage"),
             (RefundEdit(percentage: 0), subscription, "percentage"),
             (RefundEdit(preference: .grantProrated), subscription, nil),
@@ -202,7 +202,7 @@ import Testing
             (RefundEdit(percentage: 100_000, preference: .grantProrated), used, "preference"),
             (RefundEdit(percentage: 1, preference: .grantProrated), nothing, nil),
             (RefundEdit(delivery: .other, preference: .grantProrated), used, "preference"),
-            (RefundEdit(preference: .decline), ungranted, nil), (RefundEdit(withhold: true), ungranted, nil),
+            (RefundEdit(preference: .decline), undelivered, nil), (RefundEdit(withhold: true), undelivered, nil),
         ]
         for (edit, change, field) in rows {
             let objection = Self.policy().objection(to: edit, Self.facts(change))

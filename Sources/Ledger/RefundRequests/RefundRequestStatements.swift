@@ -237,11 +237,11 @@ extension Statements {
               order by o.decided_at limit 1)) as id),
         holder as (select \(person("whose.id", of: "$1")) as id from whose)
         select (select true from t) is true or (select true from g) is true or (select true from former) is true,
-          (select true from g) is true or (select true from former) is true, coalesce((
+          ((select true from g) is true or (select true from former) is true) and (
             select true from g join hand_out_limits l on l.app_id = g.app_id and l.within is not null
             where g.granted_at >= l.since and jsonb_array_length(g.goods) > 0 and (
               select true from hand_outs where transaction_id = g.transaction_id and outcome = 'handed_out' limit 1)
-              is null), false),
+              is null) is null,
           (select is_shared from t) is true or (select binding_source = 'shared' from g) is true, (select kind from t),
           coalesce((select product_id from t), (select product_id from g), (select product_id from former)),
           (select expires_at is not null from t) is true, (select is_advanced from t) is true,
@@ -255,14 +255,12 @@ extension Statements {
         """,
         bind: { [.text($0.appID), .text($0.transactionID)] },
         read: { row throws(PostgresError) in
-            let isGranted = try row.bool(1)
-            let isNotDelivered = try row.bool(2)
-            return RefundFacts(
-                isKnown: try row.bool(0), isGranted: isGranted, isDelivered: isGranted && !isNotDelivered,
-                isShared: try row.bool(3), kind: try row.optionalText(4).flatMap(Transaction.Kind.init(rawValue:)),
-                productID: try row.optionalText(5), expires: try row.bool(6), isAdvancedCommerce: try row.bool(7),
-                appAccountToken: try row.optionalUUID(8), userID: try row.optionalText(9), isErased: try row.bool(10),
-                hasConsent: try row.bool(11), consumed: try row.optionalInt(12), refundedAt: try row.optionalDate(13))
+            RefundFacts(
+                isKnown: try row.bool(0), isDelivered: try row.bool(1), isShared: try row.bool(2),
+                kind: try row.optionalText(3).flatMap(Transaction.Kind.init(rawValue:)),
+                productID: try row.optionalText(4), expires: try row.bool(5), isAdvancedCommerce: try row.bool(6),
+                appAccountToken: try row.optionalUUID(7), userID: try row.optionalText(8), isErased: try row.bool(9),
+                hasConsent: try row.bool(10), consumed: try row.optionalInt(11), refundedAt: try row.optionalDate(12))
         })
 }
 

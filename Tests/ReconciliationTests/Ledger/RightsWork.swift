@@ -332,7 +332,7 @@ extension RightsTests {
                     apps: [(id: "game", answerAfter: .zero)], limit: 1, lease: .seconds(1))
                 let claimed = try await database.run(Statements.claimRefundRequests, claim)
                 #expect(claimed.count == 1)
-                #expect(try await database.run(Statements.refundFacts, .init(refund)).map(\.isGranted) == [true])
+                #expect(try await database.run(Statements.refundFacts, .init(refund)).map(\.isDelivered) == [true])
                 var result = RefundRequestResult(try #require(claimed.first))
                 result.dueIn = .seconds(60)
                 #expect(
