@@ -51,7 +51,7 @@ import Testing
     func subjects() throws {
         for (type, user, missing) in [
             ("order.paid", "u1", ["transactionId", "receiptId"]), ("receipt.parked", "u1", ["transactionId"]),
-            ("purchase.granted", "", ["userId"]), ("purchase.sold", "u1", []),
+            ("endpoint.failing", "", ["userId", "transactionId", "receiptId"]), ("purchase.sold", "u1", []),
         ] as [(String, String, [String])] {
             let parsed = try JSONValue(parsing: Array(try Self.text(Self.event(type, user: user)).utf8))
             for member in ["userId", "transactionId", "receiptId"] {
