@@ -164,8 +164,8 @@ let package = Package(
             name: "Adversary",
             dependencies: [
                 "FaultProxy", "AppStoreSimulator", "Encoding", "Purchases", "AppStore", "Settings", "Service", "Ledger",
-                "WorkQueue", "Support", "Intake", "Postgres", "RabbitMQ", httpClient, histogram, x509, crypto,
-                cryptoExtras, log, lifecycle, nioCore, nioHTTP1,
+                "WorkQueue", "Delivery", "Support", "Intake", "Postgres", "RabbitMQ", httpClient, histogram, x509,
+                crypto, cryptoExtras, log, lifecycle, nioCore, nioPosix, nioHTTP1,
             ],
             swiftSettings: common),
         .target(
@@ -229,7 +229,8 @@ let package = Package(
         .testTarget(
             name: "ReconciliationTests",
             dependencies: [
-                "Reconciliation", "Intake", "Support", "MovingIn", "AppleGateway", "Delivery", "WorkQueue", "Ledger",
+                "Reconciliation", "Adversary", "Intake", "Support", "MovingIn", "AppleGateway", "Delivery", "WorkQueue",
+                "Ledger",
                 "Service", "Settings", "Purchases", "AppStore", "Encoding", "Caching", "Postgres", "RabbitMQ",
                 "AppStoreSimulator", "TestServers", "TestRandom", "TestSchemas", hummingbird, httpClient, jwtKit, x509,
                 crypto, cryptoExtras, lifecycle, log, metrics, nioCore, nioHTTP1, nioPosix, nioSSL, httpTypes, yams,
@@ -248,7 +249,8 @@ let package = Package(
         .testTarget(
             name: "EndToEndTests",
             dependencies: [
-                "makegood", "Adversary", "FaultProxy", "AppStoreSimulator", "Support", "AppleGateway", "WorkQueue",
+                "makegood", "Adversary", "FaultProxy", "AppStoreSimulator", "Support", "AppleGateway", "Delivery",
+                "WorkQueue",
                 "Ledger", "Service", "Settings", "Purchases", "Encoding", "Postgres", "RabbitMQ", "TestRandom",
                 "TestSchemas", "TestServers", httpClient, crypto, log, nioCore, nioHTTP1,
             ],

@@ -13,6 +13,8 @@ package struct DeadLetter: Sendable {
     package enum Line: Sendable, Equatable {
         case receipt(ReceiptStanding)
         case notification(NotificationStanding)
+        /// A ring for this endpoint. A scheduler rings again as long as something is due.
+        case ring(UUID)
         /// A pointer at a row that does not exist here.
         case unknown(UUID)
         /// No pointer of ours; its text, cut and printable.
@@ -39,7 +41,7 @@ package struct DeadLetter: Sendable {
     package var isReadable: Bool {
         lines.allSatisfy {
             switch $0 {
-            case .receipt, .notification: true
+            case .receipt, .notification, .ring: true
             case .unknown, .unreadable: false
             }
         }
@@ -131,6 +133,7 @@ package struct DeadLetters: Sendable {
                     switch $0 {
                     case .receipt(let row): row.state.isEnded
                     case .notification(let row): row.state == .ended
+                    case .ring: true
                     case .unknown, .unreadable: false
                     }
                 }
@@ -216,6 +219,7 @@ package struct DeadLetters: Sendable {
         var standings = Dictionary(
             receipts.map { ($0.receiptID, DeadLetter.Line.receipt($0)) }, uniquingKeysWith: { first, _ in first })
         for row in notifications { standings[row.id] = .notification(row) }
+        for pointer in pointers where pointer.kind == .endpoint { standings[pointer.id] = .ring(pointer.id) }
         return zip(deliveries, bodies).map { delivery, lines in
             DeadLetter(
                 lines: lines.map { line in

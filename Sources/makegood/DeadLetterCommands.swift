@@ -81,6 +81,7 @@ extension JSON {
         struct Line: Encodable {
             var receiptId: String?
             var notificationId: String?
+            var endpointId: String?
             var appId: String?
             var state: String?
             var reason: String?
@@ -105,6 +106,7 @@ extension JSON {
                     Line(
                         notificationId: row.id.text, appId: row.appID, state: row.state.rawValue, reason: row.reason,
                         attempt: row.attempt)
+                case .ring(let id): Line(endpointId: id.text)
                 case .unknown(let id): Line(receiptId: id.text)
                 case .unreadable(let text): Line(unreadable: text)
                 }
@@ -122,6 +124,7 @@ extension Support.DeadLetter.Line {
         case .notification(let row):
             "\(row.id.text) \(row.type) of \(row.appID ?? "no app"): \(row.state.rawValue)"
                 + (row.reason.map { ", \($0)" } ?? "") + ", attempt \(row.attempt)"
+        case .ring(let id): "\(id.text): a ring of an endpoint; a scheduler rings again as long as something is due"
         case .unknown(let id): "\(id.text): no such receipt or notification in this database"
         case .unreadable(let text): "unreadable: \(text)"
         }

@@ -15,7 +15,7 @@ import Testing
             let library = "\(folder)/older.so"
             try Program.run(
                 "clang", ["-shared", "-fPIC", "-o", library, try source.written(to: folder, as: "older.c")])
-            for service in ["ingest", "worker", "scheduler", "all"] {
+            for service in ["ingest", "worker", "dispatcher", "scheduler", "all"] {
                 let outcome = try await BuiltProgram.run(service, environment: ["LD_PRELOAD": library])
                 #expect(outcome.status != 0)
                 #expect(outcome.complaint.contains("\(name) is too old"), "\(service): \(outcome.complaint)")

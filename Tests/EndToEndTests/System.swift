@@ -43,7 +43,7 @@ final class System: Sendable {
     }
 
     enum Role: String, Sendable {
-        case ingest, worker, scheduler, all
+        case ingest, worker, dispatcher, scheduler, all
     }
 
     private struct State {

@@ -5,6 +5,7 @@ import Logging
 import Purchases
 import Service
 import ServiceLifecycle
+import Settings
 import Synchronization
 
 /// One turn of this dispatcher at one endpoint: it reads what is due, sends it, and stores the results, until nothing
@@ -106,7 +107,7 @@ struct SendingTurn: ~Copyable {
         await results.storeRest()
         parts.metrics.setInFlight(0, endpoint.key)
         do {
-            try await parts.ledger.run(Statements.endTurn, request)
+            _ = try await parts.ledger.run(Statements.endTurn, request)
         } catch {
             parts.logger.debug("a turn was not given back and ends by itself", metadata: LogKeys.error(error))
         }

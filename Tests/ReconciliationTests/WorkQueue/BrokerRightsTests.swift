@@ -83,7 +83,7 @@ import Testing
     @Test func eachUserDoesItsWorkAndNoOther() async throws {
         try await Self.withQueues { broker, queues in
             try await Self.declare(broker, queues)
-            for user in ["ingest", "worker", "scheduler", "all"] {
+            for user in ["ingest", "worker", "dispatcher", "scheduler", "all"] {
                 try await Self.withPublisher(broker, as: user, queues) { publisher in
                     #expect(publisher.state == .connected)
                     try await publisher.publish("a pointer", to: queues.verify(.local))
@@ -92,17 +92,22 @@ import Testing
                 }
             }
             try await Self.withPublisher(broker, as: "support", queues) { publisher async throws in
-                #expect(try await publisher.depth(of: queues.verify(.local)) == 4)
+                #expect(try await publisher.depth(of: queues.verify(.local)) == 5)
                 await #expect(throws: RabbitMQError.lost) { try await publisher.publish("x", to: queues.dead) }
                 await #expect(throws: RabbitMQError.accessRefused) { try await publisher.publish("x", to: queues.dead) }
             }
-            let readers = ["worker": true, "all": true, "ingest": false, "scheduler": false, "support": false]
+            let readers = [
+                "worker": true, "all": true, "ingest": false, "dispatcher": false, "scheduler": false, "support": false,
+            ]
             for (user, may) in readers {
                 for lane in Lane.allCases {
                     #expect(
                         try await Self.mayConsume(broker, as: user, queues, from: queues.verify(lane)) == may,
                         "\(user)")
                 }
+                let mayDeliver = ["dispatcher", "all"].contains(user)
+                #expect(
+                    try await Self.mayConsume(broker, as: user, queues, from: queues.deliver) == mayDeliver, "\(user)")
                 for queue in [queues.dead, queues.retry(0)] {
                     #expect(try await !Self.mayConsume(broker, as: user, queues, from: queue), "\(user) \(queue)")
                 }
