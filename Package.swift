@@ -232,7 +232,7 @@ let package = Package(
                 "Reconciliation", "Adversary", "Intake", "Support", "MovingIn", "AppleGateway", "Delivery", "WorkQueue",
                 "Ledger",
                 "Service", "Settings", "Purchases", "AppStore", "Encoding", "Caching", "Postgres", "RabbitMQ",
-                "AppStoreSimulator", "TestServers", "TestRandom", "TestSchemas", hummingbird, httpClient, jwtKit, x509,
+                "AppStoreSimulator", "TestServers", "TestRandom", "TestSchemas", hummingbird, httpClient, jwtKit,
                 crypto, cryptoExtras, lifecycle, log, metrics, nioCore, nioHTTP1, nioPosix, nioSSL, httpTypes, yams,
             ],
             swiftSettings: common),

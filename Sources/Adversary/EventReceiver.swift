@@ -1,6 +1,6 @@
-package import Delivery
+import Delivery
 import Encoding
-package import Foundation
+import Foundation
 import NIOCore
 import NIOHTTP1
 import NIOPosix
@@ -61,7 +61,7 @@ package final class EventReceiver: Sendable {
     /// - Parameter number: how many webhooks have come with this one.
     package typealias Script = @Sendable (_ webhook: Received, _ number: Int) -> Reply
 
-    private struct State {
+    fileprivate struct State {
         var secrets: [WebhookSecret]
         var script: Script
         var received: [Received] = []

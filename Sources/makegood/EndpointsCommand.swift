@@ -4,6 +4,7 @@ import Encoding
 import Foundation
 import Ledger
 import Postgres
+import Purchases
 import Settings
 
 /// `makegood endpoints`: what the endpoints of apps have yet to get, and what a person does where one takes nothing.

@@ -54,6 +54,16 @@ struct ConfigurationFile: Encodable, Sendable {
             var samplePerDay = 0
         }
 
+        struct Endpoint: Encodable, Sendable {
+            var name: String
+            var url: String
+            /// One secret, or two with a space between.
+            var secret: String
+            var concurrency: Int?
+            var types: [String]?
+            var allowPrivate = ["127.0.0.1"]
+        }
+
         struct Provisional: Encodable, Sendable {
             var perUserPerDay: Int
             var perAppPerDay: Int
@@ -86,6 +96,7 @@ struct ConfigurationFile: Encodable, Sendable {
         var sweeps = Sweeps()
         var serverApi: ServerAPI?
         var verifyReceipt: VerifyReceipt?
+        var endpoints: [Endpoint]?
         var products: [Product]
     }
 

@@ -26,6 +26,7 @@ final class DeliveryMetrics: Sendable {
     private let counters = Mutex<[Key: Counter]>([:])
     private let gauges = Mutex<[UUID: Gauge]>([:])
     private let times = Mutex<[UUID: Timer]>([:])
+    private let toldAt = Mutex<[UUID: ContinuousClock.Instant]>([:])
 
     func count(_ outcome: Outcome, _ endpoint: EndpointKey) {
         let counter = counters.withLock {
@@ -53,6 +54,16 @@ final class DeliveryMetrics: Sendable {
             Self.made(&$0, endpoint.id) { Timer(label: DeliveryTimes.label, dimensions: Self.names(endpoint)) }
         }
         timer.record(duration: time)
+    }
+
+    /// Whether the log should say once more that users of the endpoint's events cannot be read: once a minute.
+    func tellsUnreadable(_ endpoint: EndpointKey) -> Bool {
+        toldAt.withLock { told in
+            let now = ContinuousClock.now
+            if let at = told[endpoint.id], now - at < .seconds(60) { return false }
+            told[endpoint.id] = now
+            return true
+        }
     }
 
     private static func names(_ endpoint: EndpointKey) -> [(String, String)] {

@@ -80,10 +80,8 @@ package struct Dispatcher: Service {
                     }
                     consumer.acknowledge([delivery])
                     // Another dispatcher's configuration has the endpoint.
-                    guard let endpoint = directory.current[pointer.id], let turn = turns.ring(pointer.id) else {
-                        continue
-                    }
-                    group.addTask { await serve(endpoint, turn.signals, turn.wake) }
+                    guard directory.current[pointer.id] != nil, let turn = turns.ring(pointer.id) else { continue }
+                    group.addTask { await serve(pointer.id, turn.signals, turn.wake) }
                 }
                 // Leaving the group waits for the turns: each waits for what is in flight, which the time limits of the
                 // endpoints bound, and stores the results.
@@ -99,21 +97,20 @@ package struct Dispatcher: Service {
 
     /// Takes turns at one endpoint as long as it has something due.
     private func serve(
-        _ endpoint: DefinedEndpoint, _ signals: AsyncStream<Void>, _ wake: AsyncStream<Void>.Continuation
+        _ id: UUID, _ signals: AsyncStream<Void>, _ wake: AsyncStream<Void>.Continuation
     ) async {
         var signals = signals.makeAsyncIterator()
-        var defined: DefinedEndpoint? = endpoint
-        repeat {
-            turns.begin(endpoint.key.id)
-            guard let now = defined else { continue }
-            var turn = SendingTurn(now, parts, wake: wake)
-            let hadTurn = await turn.run(&signals)
-            // What was numbered while this dispatcher still had the turn rang nobody. Where another dispatcher has it,
-            // that one looks.
-            if hadTurn, !Task.isShuttingDownGracefully, await hasDue(now) { continue }
-            guard !turns.end(endpoint.key.id) else { return }
-            defined = directory.current[endpoint.key.id]
-        } while true
+        while true {
+            turns.begin(id)
+            if let endpoint = directory.current[id] {
+                var turn = SendingTurn(endpoint, parts, wake: wake)
+                let hadTurn = await turn.run(&signals)
+                // What was numbered while this dispatcher still had the turn rang nobody. Where another dispatcher has
+                // it, that one looks.
+                if hadTurn, !Task.isShuttingDownGracefully, await hasDue(endpoint) { continue }
+            }
+            if turns.end(id) { return }
+        }
     }
 
     private func hasDue(_ endpoint: DefinedEndpoint) async -> Bool {

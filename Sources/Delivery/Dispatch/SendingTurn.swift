@@ -215,7 +215,7 @@ struct SendingTurn: ~Copyable {
     /// A backend that gave goods to an unreadable user would give them to the wrong one: the event waits until the
     /// configuration has the user's key again. No attempt is counted, because the fault is ours.
     private mutating func leave(_ due: DueEvent, _ event: Event) {
-        if unreadable.isEmpty {
+        if parts.metrics.tellsUnreadable(endpoint.key) {
             parts.logger.error(
                 "events wait, because their users were written with a key that users.protect does not list: add the key",
                 metadata: LogKeys.endpoint(endpoint.key, ["event.id": "\(event.id.text)"]))

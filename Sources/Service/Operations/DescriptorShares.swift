@@ -58,7 +58,8 @@ package struct DescriptorShares: Sendable, Equatable {
         operations = min(Self.operationsMax, shared / Self.operationsPart)
         let rest = shared - operations
         let forCalls = hasClients ? max(rest / 2, rest - HTTPLimits.connectionsMax) : rest
-        self.webhooks = min(webhooks, max(1, callsApple ? forCalls / 2 : forCalls))
+        let forWebhooks = callsApple ? min(forCalls / 2, forCalls - Self.appleHosts) : forCalls
+        self.webhooks = min(webhooks, max(1, forWebhooks))
         let calls = callsApple ? min(Self.appleHosts * settings.appleInFlight, forCalls - self.webhooks) : 0
         appleInFlight = min(settings.appleInFlight, max(1, calls / Self.appleHosts))
         clients = hasClients ? min(HTTPLimits.connectionsMax, rest - calls - self.webhooks) : 0

@@ -56,6 +56,20 @@ import Testing
         }
     }
 
+    @Test("A dispatcher has a connection for each webhook, and at least one; with clients and Apple it shares")
+    func webhooks() throws {
+        let settings = try Settings(environment: [:])
+        let most = DescriptorShares.most(settings, hasClients: false, callsApple: false, webhooks: 500)
+        let alone = try DescriptorShares(
+            files: most, settings, hasClients: false, callsApple: false, webhooks: 500)
+        #expect(alone.webhooks == 500 && alone.clients == 0)
+        for files in [64, 65, 100, 256, 1024, 20_000] {
+            let all = try DescriptorShares(files: files, settings, hasClients: true, callsApple: true, webhooks: 500)
+            #expect(all.webhooks >= 1 && all.webhooks <= 500 && all.clients >= 1 && all.appleInFlight >= 1)
+            #expect(48 + all.clients + all.operations + 4 * all.appleInFlight + all.webhooks <= files)
+        }
+    }
+
     @Test("The shares never exceed what there is", arguments: [64, 65, 100, 256, 1024, 4096, 20_000])
     func within(files: Int) throws {
         for (hasClients, callsApple) in [(true, false), (false, true), (true, true)] {
