@@ -13,18 +13,21 @@ package struct Drill: Sendable {
     let need: Need?
     /// Whether services may declare lost queues again; elsewhere they lack the right to.
     let declaresQueues: Bool
+    /// The endpoints that the app's events go to, with two dispatchers; 0: no dispatcher runs.
+    let endpoints: Int
     /// Called while the load runs. Afterwards the runner heals everything.
     let run: @Sendable (DrillContext) async throws -> Void
 
     init(
         _ id: String, _ name: String, expected: String, needs need: Need? = nil, declaresQueues: Bool = false,
-        _ run: @escaping @Sendable (DrillContext) async throws -> Void
+        endpoints: Int = 0, _ run: @escaping @Sendable (DrillContext) async throws -> Void
     ) {
         self.id = id
         self.name = name
         self.expected = expected
         self.need = need
         self.declaresQueues = declaresQueues
+        self.endpoints = endpoints
         self.run = run
     }
 
@@ -34,7 +37,7 @@ package struct Drill: Sendable {
     /// All drills, in the order of the matrix.
     package static let all =
         (processDrills + brokerDrills + databaseDrills + appleDrills + operationDrills + networkDrills
-        + floodDrills + theftDrills)
+        + floodDrills + theftDrills + deliveryDrills)
         .sorted { ($0.number, $0.id) < ($1.number, $1.id) }
 
     /// `all`, or numbers, ranges and ids: `1,2,7-9,23a`. Nil if it names nothing that exists.

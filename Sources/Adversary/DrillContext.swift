@@ -17,6 +17,7 @@ final class DrillContext: Sendable {
     private struct State {
         var expectations: [Expectation] = []
         var interruptions = 0
+        var deliveryInterruptions = 0
         var callsAtOnceFactor = 1
         var retryAfter: Duration?
         var poison = 0
@@ -39,6 +40,7 @@ final class DrillContext: Sendable {
     var schedulers: [Member] { world.members(.scheduler) }
     var expectations: [Expectation] { state.withLock { $0.expectations } }
     var interruptions: Int { state.withLock { $0.interruptions } }
+    var deliveryInterruptions: Int { state.withLock { $0.deliveryInterruptions } }
     var callsAtOnceFactor: Int { state.withLock { $0.callsAtOnceFactor } }
 
     /// Records whether a condition holds.
@@ -60,6 +62,9 @@ final class DrillContext: Sendable {
 
     /// Allows that from here on a call to Apple, a message or a statement is made in vain, so many times.
     func interrupt(_ times: Int = 1) { state.withLock { $0.interruptions += times } }
+
+    /// Allows that webhooks that are on the way to an endpoint now come twice.
+    func interruptDelivery() { state.withLock { $0.deliveryInterruptions += 1 } }
 
     /// Allows calls that a fault keeps open at Apple's side after the worker that made them has gone.
     func allowAbandonedCalls(factor: Int) { state.withLock { $0.callsAtOnceFactor = factor } }

@@ -114,6 +114,7 @@ struct DrillRun: Sendable {
             "select reason || ' ' || count(*) from receipts where state = 'parked' group by reason")
         stage.expect("nothing is parked", parked.isEmpty, parked.joined(separator: ", "))
         try await brokerAtRest(stage)
+        try await stage.auditDeliveries()
     }
 
     /// Expects that no message waits and that no purchase is a dead letter (I8, I17).

@@ -1,6 +1,6 @@
 import Delivery
 import Encoding
-import Foundation
+package import Foundation
 import NIOCore
 import NIOHTTP1
 import NIOPosix
@@ -62,6 +62,7 @@ package final class EventReceiver: Sendable {
     package typealias Script = @Sendable (_ webhook: Received, _ number: Int) -> Reply
 
     fileprivate struct State {
+        let clock: @Sendable () -> Date
         var secrets: [WebhookSecret]
         var script: Script
         var received: [Received] = []
@@ -92,10 +93,12 @@ package final class EventReceiver: Sendable {
     /// - Parameters:
     ///   - secrets: one of them must have signed a webhook.
     ///   - port: 0: any free one.
+    ///   - clock: the time by which timestamps are judged.
     package static func start(
-        secrets: [WebhookSecret], port: Int = 0, script: @escaping Script = { _, _ in .taken }
+        secrets: [WebhookSecret], port: Int = 0, clock: @escaping @Sendable () -> Date = { Date() },
+        script: @escaping Script = { _, _ in .taken }
     ) async throws -> EventReceiver {
-        let book = Book(State(secrets: secrets, script: script))
+        let book = Book(State(clock: clock, secrets: secrets, script: script))
         let channel = try await ServerBootstrap(group: MultiThreadedEventLoopGroup.singleton)
             .serverChannelOption(.socketOption(.so_reuseaddr), value: 1)
             .childChannelInitializer { channel in
@@ -167,7 +170,7 @@ extension EventReceiver.Book {
         return state.withLock { state in
             var refusal: String?
             do throws(WebhookSignature.Refusal) {
-                try WebhookSignature.verify(body: body, secrets: state.secrets, now: Date()) { name in
+                try WebhookSignature.verify(body: body, secrets: state.secrets, now: state.clock()) { name in
                     head.headers.first(name: name)
                 }
                 if json["id"] as? String != head.headers.first(name: WebhookSignature.Header.id) { refusal = "the id" }

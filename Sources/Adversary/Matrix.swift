@@ -64,6 +64,9 @@ package struct Matrix: Sendable {
         package var seconds = 0.0
     }
 
+    /// The most purchases a second of a drill with many endpoints.
+    private static let rateOfManyEndpoints = 20.0
+
     let plan: Plan
     private let tell: @Sendable (String) -> Void
 
@@ -105,6 +108,9 @@ package struct Matrix: Sendable {
                 executable: plan.executable, scale: plan.scale, rate: plan.rate,
                 seed: plan.seed &+ UInt64(drill.number), openFiles: plan.openFiles)
             shape.declaresQueues = drill.declaresQueues
+            if drill.endpoints > 0 { (shape.endpoints, shape.dispatchers) = (drill.endpoints, 2) }
+            // Each purchase is several webhooks there.
+            if drill.endpoints > 2 { shape.rate = min(plan.rate, Self.rateOfManyEndpoints) }
             row = try await TestDeployment.run(shape, on: servers, name: "drill\(index)") { world in
                 try await DrillRun(world: world, judgesRates: plan.judgesRates).play(drill)
             }

@@ -7,8 +7,8 @@ import Synchronization
 /// One place in the deployment, which one process after the other fills. The place's proxies stay.
 final class Member: Sendable {
     enum Role: String, Sendable, CaseIterable {
-        case ingest, worker, scheduler
-        /// The three roles in one process.
+        case ingest, worker, scheduler, dispatcher
+        /// All roles in one process.
         case all
 
         /// The name under which a process of this role logs in at the database and at the broker (`makegood roles`).
@@ -17,6 +17,7 @@ final class Member: Sendable {
             case .ingest: .ingest
             case .worker: .worker
             case .scheduler: .scheduler
+            case .dispatcher: .dispatcher
             case .all: .all
             }
         }

@@ -31,8 +31,11 @@ final class TestDeployment: Sendable {
         var ingests = 2
         var workers = 3
         var schedulers = 2
-        /// The number of processes that have all three roles.
+        /// The number of processes that have all roles.
         var alls = 0
+        /// The number of endpoints that the app's events go to, and of the processes that send them.
+        var endpoints = 0
+        var dispatchers = 0
         /// How many files the runner itself may open.
         var openFiles: Int
         /// Whether the database, the processes and the App Store follow one clock that steps (``SteppedClock``).
@@ -62,6 +65,7 @@ final class TestDeployment: Sendable {
     let traffic: Traffic
     let members: [Member]
     let appleProxy: FaultProxy
+    let endpoints: [TestEndpoint]
     /// A connection to the server without a proxy.
     let database: Database
     let databaseURL: String
@@ -76,7 +80,7 @@ final class TestDeployment: Sendable {
     private init(
         _ shape: Shape, _ servers: PrivateServers, name: String, databaseURL: String, directory: String,
         clock: SteppedClock?, store: AppStoreSimulator, storeGroup: ServiceGroup, storeRun: Task<Void, any Error>,
-        storePort: Int
+        storePort: Int, endpoints: [TestEndpoint]
     ) throws {
         self.shape = shape
         self.servers = servers
@@ -89,6 +93,7 @@ final class TestDeployment: Sendable {
         self.store = store
         self.storeGroup = storeGroup
         self.storeRun = storeRun
+        self.endpoints = endpoints
         queues = Queues(prefix: queuePrefix, schedule: RetrySchedule(scale: shape.scale))
         appleProxy = try FaultProxy(to: "http://127.0.0.1:\(storePort)")
         database = Self.database(databaseURL, connections: 3, timeout: .seconds(60))
@@ -116,8 +121,11 @@ final class TestDeployment: Sendable {
         var members: [Member] = []
         for (role, count) in [
             (Member.Role.ingest, shape.ingests), (.worker, shape.workers), (.scheduler, shape.schedulers),
-            (.all, shape.alls),
+            (.all, shape.alls), (.dispatcher, shape.dispatchers),
         ] {
+            var environment = environment
+            // An endpoint that took nothing for 30 days is suspended. By a clock that steps those are 30 of its days.
+            if role == .dispatcher, shape.stepsClock { environment["MAKEGOOD_TIME_SCALE"] = "1" }
             for number in 0..<count {
                 members.append(
                     try Member(
@@ -159,9 +167,11 @@ final class TestDeployment: Sendable {
         try store.register(
             RegisteredApp(
                 app: PurchaseGenerator.app, bundleId: PurchaseGenerator.bundle, appAppleId: PurchaseGenerator.appleID))
+        let endpoints = try await TestEndpoint.start(shape.endpoints) { [clock] in clock?.now ?? Date() }
         let world = try TestDeployment(
             shape, servers, name: name, databaseURL: parts.string ?? "", directory: directory.path, clock: clock,
-            store: store, storeGroup: storeGroup, storeRun: storeRun, storePort: try await store.boundPort)
+            store: store, storeGroup: storeGroup, storeRun: storeRun, storePort: try await store.boundPort,
+            endpoints: endpoints)
         do {
             try world.writeConfiguration()
             for arguments in [["migrate"], ["roles"], ["queue", "declare"]] {
@@ -187,6 +197,7 @@ final class TestDeployment: Sendable {
         await database.close()
         for member in members { member.endProxies() }
         appleProxy.end()
+        for endpoint in endpoints { await endpoint.end() }
         store.clearFaults()
         await storeGroup.triggerGracefulShutdown()
         _ = await storeRun.result
@@ -222,6 +233,10 @@ final class TestDeployment: Sendable {
     func endFaults() async throws {
         store.clearFaults()
         appleProxy.set(.forwarding)
+        for endpoint in endpoints {
+            endpoint.proxy.set(.forwarding)
+            endpoint.receiver.answer { _, _ in .taken }
+        }
         for member in members {
             member.forward()
             member.process?.send(SIGCONT)
@@ -279,7 +294,11 @@ final class TestDeployment: Sendable {
     /// - Parameters:
     ///   - appleURL: an address in place of the proxy before the simulator.
     ///   - rotas: as in ``Shape``; nil: the program's own.
-    func writeConfiguration(appleURL: String? = nil, rotas: (customers: String, refunds: String)? = nil) throws {
+    ///   - secrets: those that sign webhooks.
+    func writeConfiguration(
+        appleURL: String? = nil, rotas: (customers: String, refunds: String)? = nil,
+        secrets: [String] = [TestEndpoint.secrets[0]]
+    ) throws {
         let apple = appleURL ?? appleProxy.url("http://127.0.0.1:1")
         let credentials = store.credentials
         func access(_ name: String, _ key: String, _ scopes: [String]) -> [String: Any] {
@@ -308,6 +327,7 @@ final class TestDeployment: Sendable {
                 ["customersEvery": rotas.customers, "refundsEvery": rotas.refunds, "samplePerDay": 2]
                 as [String: Any]
         }
+        if !endpoints.isEmpty { app["endpoints"] = endpoints.map { $0.section(secrets: secrets) } }
         let file: [String: Any] = [
             "apps": [app],
             "access": [
