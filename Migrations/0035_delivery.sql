@@ -10,10 +10,11 @@ create table event_progress (
     is_only boolean primary key default true check (is_only),
     xid xid8 not null,
     id bigint not null,
-    at timestamptz not null default now()
+    at timestamptz not null default now(),
+    since_xid xid8 not null default pg_snapshot_xmin(pg_current_snapshot())  -- no earlier event is numbered
 );
 comment on table event_progress is
-    'One row: how far dispatchers have numbered events. xid, id: the last event that is numbered; at: when that was.';
+    'One row: how far dispatchers have numbered events. xid, id: the last event that is numbered; at: when that was; since_xid: no earlier event is numbered.';
 insert into event_progress (xid, id) values (pg_snapshot_xmin(pg_current_snapshot()), 0);
 
 -- A stream: the events of one user of one app. Events about nobody have the user ''.

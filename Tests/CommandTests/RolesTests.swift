@@ -21,7 +21,7 @@ import Testing
             ])
         #expect(outcome.status == 0, "\(outcome.complaint)")
         let lines = outcome.output.split(separator: "\n")
-        #expect(lines.count == 6)
+        #expect(lines.count == 7)
         #expect(lines.allSatisfy { $0.hasPrefix("rabbitmqctl set_permissions -p shop makegood_") })
         #expect(outcome.output.contains("eu"))
         #expect(!outcome.output.contains("secret"))

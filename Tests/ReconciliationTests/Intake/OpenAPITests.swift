@@ -197,8 +197,8 @@ import Yams
     func closed() throws {
         let open: Set<String> = [
             "ReceiptRequest", "BatchRequest", "OrderRequest", "PaymentRequest", "ReportRequest", "InstallationRequest",
-            "MergeRequest", "ConsentRequest", "ConsumptionRequest", "FeedCursorRequest", "NotificationRequest",
-            "NotificationV1Request",
+            "MergeRequest", "ConsentRequest", "ConsumptionRequest", "FeedCursorRequest", "HandOutRequest",
+            "DigestRequest", "NotificationRequest", "NotificationV1Request",
             "answer",
             "Target", "TargetRequest", "Client", "device", "details", "signedTransaction", "receipt",
         ]

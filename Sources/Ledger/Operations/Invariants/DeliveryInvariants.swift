@@ -4,7 +4,7 @@ extension Invariant {
         Invariant(
             "B8", "event_numbers",
             "the newest events of a user have the last numbers of the user's stream, in the order of the feed",
-            // Migration 35 began to number. After a move by a dump the order of older events is lost (xid 0).
+            // After a move by a dump the order of older events is lost (xid 0).
             """
             select case when u.stream is null then 'a user of ' || t.app_id || ' has no stream'
                 else 'stream ' || u.stream || ' is not numbered as the feed is' end
@@ -15,7 +15,7 @@ extension Invariant {
                 select xid, id, app_id, user_id from events
                 where xid >= (
                     select min(xid) from (select xid, at from events where at >= \(since) offset 0) recent
-                    where xid > '0' and at > (select applied_at from schema_migrations where number = 35))
+                    where xid > '0' and xid >= p.since_xid)
                   and (xid, id) <= (p.xid, p.id)) e
               where e.user_id !~ '\(UserErasure.tombstonePattern)'
               group by 1, 2) t
