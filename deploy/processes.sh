@@ -33,6 +33,23 @@ start() {
     process[$name]=$!
 }
 
+# start_receiver PORT: the backend's receiver of webhooks, whose secrets stand in $state/receiver.secret. The endpoint's file
+# is $state/endpoint.secret, so that each side may change at its own time.
+start_receiver() {
+    [[ -s $state/endpoint.secret ]] || (umask 077 && echo "whsec_$(openssl rand -base64 32)" > "$state/endpoint.secret")
+    [[ -s $state/receiver.secret ]] || cp "$state/endpoint.secret" "$state/receiver.secret"
+    env RECEIVER_SECRETS="$state/receiver.secret" RECEIVER_DATABASE="$state/receiver.sqlite" RECEIVER_PORT="$1" \
+        setsid "${inside[@]}" setpriv --pdeathsig TERM -- python3 deploy/receivers/python/receiver.py \
+        < /dev/null >> "$state/receiver.log" 2>&1 {lock}>&- &
+    process[receiver]=$!
+}
+# received QUERY: what the receiver's database answers, a row a line.
+received() {
+    python3 -c 'import sqlite3, sys
+for row in sqlite3.connect(sys.argv[1], timeout=10).execute(sys.argv[2]):
+    print(*row)' "$state/receiver.sqlite" "$1"
+}
+
 # The job is waited for, or bash would announce its death in the middle of our output.
 crash() {
     kill -s KILL "${process[$1]}"

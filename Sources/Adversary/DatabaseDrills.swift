@@ -208,11 +208,12 @@ extension DrillContext {
             "each attempt with an answer has its answer", surplus.isEmpty,
             counted.sorted { $0.key < $1.key }
                 .map { "\($0.value) attempts for \(given[$0.key] ?? 0) answers \($0.key)" }.joined(separator: ", "))
-        // A wake begins an attempt and is no try.
+        // A wake begins an attempt and is no try, and so does a claim.
         let bare = try await world.count(
             """
             select count(*) from receipts r
-            where attempt - wakes > (select count(*) from attempts where receipt_id = r.id)
+            where attempt - wakes - (claimed_at is not null)::int
+              > (select count(*) from attempts where receipt_id = r.id)
             """)
         expect("no receipt moved on without one", bare == 0, "\(bare)")
     }

@@ -6,7 +6,8 @@
 -- jit: compiling a statement costs more than any of them takes.
 do $$
 declare
-    services constant name[] = array['makegood_ingest', 'makegood_worker', 'makegood_scheduler', 'makegood_all'];
+    services constant name[] = array['makegood_ingest', 'makegood_worker', 'makegood_scheduler',
+        'makegood_dispatcher', 'makegood_all'];
     login name;
 begin
     for login in

@@ -59,9 +59,10 @@ package struct NotificationRoutes: Sendable {
     private let logger: Logger
     private let security: SecurityLog
     private let verifiers = NotificationVerifiers()
-    /// Verifications at a time: half of the cores, so that a flood of notifications leaves the other half to posts.
+    /// Verifications at a time: one for each core while no post is in flight, otherwise half as many, so that a flood of
+    /// notifications leaves half of the cores to posts. A verification beside a post weighs two.
     private let turns = AsyncSemaphore(
-        max(1, ProcessInfo.processInfo.activeProcessorCount / 2), waitersMax: waitersMax)
+        max(2, ProcessInfo.processInfo.activeProcessorCount), waitersMax: waitersMax)
     private let unknownApps: DayCount
     private let refusals = OncePerMinute<NotificationRefusal>()
     private let strangers = OncePerMinute<Outcome>()
@@ -131,10 +132,11 @@ package struct NotificationRoutes: Sendable {
         }
     }
 
-    /// Lets as many notifications be verified at one time as there are cores.
+    /// Lets as many notifications be verified at one time as posts leave cores for.
     private func inTurn(_ read: () async throws -> NewNotification) async throws -> NewNotification {
-        guard await turns.enter() else { throw Problem.unavailable() }
-        defer { turns.leave() }
+        let weight = bodies.hasPosts ? 2 : 1
+        guard await turns.enter(weight) else { throw Problem.unavailable() }
+        defer { turns.leave(weight) }
         return try await read()
     }
 

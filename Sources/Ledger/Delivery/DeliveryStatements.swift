@@ -83,6 +83,9 @@ extension Statements {
         }
     }
 
+    /// The most events that one look finds. The bound stands in the text: for a bound that it does not know, PostgreSQL
+    /// would read and sort all deliveries that are due.
+    package static let dueEventsMax = 1000
     /// The events whose turn it is at an endpoint: of each stream that is due the first one that passes the filter.
     /// Those that are due for longest come first.
     package static let dueEvents = Statement<DueQuestion, DueEvent>(
@@ -91,9 +94,12 @@ extension Statements {
         select d.stream, coalesce(n.sequence, d.last_sequence), d.attempts, d.failing_since, d.previous_event_id,
           \(eventColumns)
         from (
-          select stream, last_sequence, done_sequence, attempts, failing_since, previous_event_id, due_at
-          from deliveries
-          where endpoint = $1 and due_at <= now() and stream <> all($5::int8[]) order by due_at limit $4) d
+          select * from (
+            select stream, last_sequence, done_sequence, attempts, failing_since, previous_event_id, due_at
+            from deliveries
+            where endpoint = $1 and due_at <= now() and stream <> all($5::int8[])
+            order by due_at limit \(dueEventsMax)) first
+          limit $4) d
         left join lateral (
           select s.sequence, e.* from event_sequences s join events e on e.xid = s.xid and e.id = s.id
           where s.stream = d.stream and s.sequence > d.done_sequence and s.sequence <= d.last_sequence

@@ -104,7 +104,7 @@ extension Statements {
             reopened as (
               update receipts r set state = 'received', reason = null, settled_at = null, rescues = 0,
                 due_at = now() + make_interval(secs => asked.place - 1),
-                attempt = r.attempt + 1  -- a slow worker's verdict from before is stale
+                attempt = r.attempt + 1, wakes = r.wakes + 1  -- a slow worker's verdict from before is stale
               from asked
               where r.id = asked.receipt and (r.kind = 'identifier' or r.id in (select id from kept)
                 or r.source <> 'post' and r.kind = '\(Proof.Kind.signedTransaction.rawValue)')

@@ -31,7 +31,8 @@ package struct StoredReceipt: Sendable, Equatable {
     package let state: ReceiptState
     package let reason: String?
     package let attempt: Int
-    /// How often news about the owner of a purchase made the receipt due. Each wake begins a new attempt, and is no try.
+    /// How often news about the owner of a purchase made the receipt due, or a refund's reversal opened it again. Each
+    /// wake begins a new attempt, and is no try.
     package var wakes = 0
     /// Tries without a verdict since the last verdict: by the scheduler, or by a message that came again after a worker
     /// died with it or gave it back.

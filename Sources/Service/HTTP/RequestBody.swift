@@ -87,6 +87,9 @@ package final class BodyReader: Sendable {
         return try await use(text)
     }
 
+    /// Whether a body is in flight that is no notification.
+    package var hasPosts: Bool { !small.isEmpty || !large.isEmpty }
+
     /// Room for the bodies of one kind.
     private final class Room: Sendable {
         private let bytesMax: Int
@@ -99,6 +102,7 @@ package final class BodyReader: Sendable {
         }
 
         var isOpen: Bool { used.withLock { $0 < bytesMax } }
+        var isEmpty: Bool { used.withLock { $0 == 0 } }
 
         /// - Returns: whether all of it fits; it counts in any case.
         @discardableResult

@@ -11,7 +11,7 @@ struct Refusal: Sendable {
         self.sql = sql
     }
 
-    private static let services: [DatabaseRole] = [.ingest, .worker, .scheduler, .all]
+    private static let services: [DatabaseRole] = [.ingest, .worker, .scheduler, .dispatcher, .all]
     private static let everybody = DatabaseRole.allCases
 
     static let all = [
@@ -116,6 +116,24 @@ struct Refusal: Sendable {
         Refusal(
             [.scheduler, .support, .dashboard],
             "insert into proof_headers (sha256, header) values (sha256('x'), 'x')"),
+        // Only a dispatcher numbers events, and nobody takes a number back.
+        Refusal(everybody, "delete from event_sequences"),
+        Refusal(everybody, "update event_sequences set sequence = 9"),
+        Refusal(everybody, "delete from deliveries"),
+        Refusal(everybody, "delete from endpoints"),
+        Refusal(everybody, "update event_users set user_id = 'thief'"),
+        Refusal(
+            [.ingest, .worker, .scheduler, .support, .dashboard],
+            "insert into event_sequences (stream, sequence, xid, id) values (1, 1, '0', 1)"),
+        Refusal([.ingest, .worker, .scheduler, .support, .dashboard], "update event_progress set id = 1"),
+        Refusal([.ingest, .worker, .scheduler, .support, .dashboard], "update endpoints set turn_until = null"),
+        Refusal([.ingest, .worker, .scheduler, .dashboard], "update deliveries set due_at = now()"),
+        // A dispatcher knows events, and neither proofs nor purchases.
+        Refusal([.dispatcher], "select id from receipts"),
+        Refusal([.dispatcher], "select transaction_id from grants"),
+        Refusal([.dispatcher], "select facts from transactions"),
+        Refusal([.dispatcher], "select body from payloads"),
+        Refusal([.dispatcher], "update receipts set due_at = now()"),
         // A role that needs no proof reads none.
         Refusal([.ingest, .scheduler, .support, .dashboard], "select body from payloads"),
         Refusal(everybody, "select body from stored_payloads"),

@@ -114,10 +114,11 @@ import Testing
         // The test writes events without purchases.
         try await LedgerLab.with(endsSound: false) { lab in
             try await Self.make(in: lab)
+            let ofEndpoints = Set(types.filter { $0.hasPrefix("endpoint.") })
             for (role, expected) in [
-                (DatabaseRole.worker, Set(types)), (.all, Set(types)),
-                (.scheduler, ["purchase.possible_double_charge"]),
-                (.support, ["ownership.gained", "ownership.lost"]), (.ingest, []), (.dashboard, []),
+                (DatabaseRole.worker, Set(types).subtracting(ofEndpoints)), (.all, Set(types)),
+                (.scheduler, ["purchase.possible_double_charge"]), (.dispatcher, ofEndpoints),
+                (.support, ofEndpoints.union(["ownership.gained", "ownership.lost"])), (.ingest, []), (.dashboard, []),
             ] {
                 try await Self.with(role, in: lab) { database in
                     try await database.run(

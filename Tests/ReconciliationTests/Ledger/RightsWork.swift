@@ -82,17 +82,17 @@ extension RightsTests {
         }
         try await LedgerLab.with { lab in
             try await Self.make(in: lab)
-            for role in [DatabaseRole.ingest, .worker, .scheduler, .support, .dashboard] {
+            for role in DatabaseRole.allCases where role != .all {
                 try await act(role, in: lab) { try await MissingRight.check([role], in: $0) }
             }
             try await act(.all, in: lab) {
-                try await MissingRight.check([.ingest, .worker, .scheduler], in: $0)
+                try await MissingRight.check([.ingest, .worker, .scheduler, .dispatcher], in: $0)
             }
             let keys = try #require(UserKeys(file: String(repeating: "0123456789abcdef", count: 4)))
             let player = UserName(appID: "game", key: keys.key(of: "u1", app: "game"))
             let start = Statements.AppStart(appID: "game", configurationHash: [1])
             var id = UUID()
-            for role in [DatabaseRole.ingest, .worker, .scheduler] {
+            for role in [DatabaseRole.ingest, .worker, .scheduler, .dispatcher] {
                 try await act(role, in: lab) { database in
                     try await UserProtection.agree(nil, in: database)
                     #expect(try await database.run(Statements.agreeOnPurpose, .production).count == 1)
@@ -470,6 +470,7 @@ extension RightsTests {
             try await workOnCustomers(in: lab, act)
             try await workOnNotifications(in: lab, act)
             try await workOnNotificationWindows(in: lab, act)
+            try await workOnDelivery(in: lab, act)
             try await act(.dashboard, in: lab) { database in
                 for line in Rights.all where line.object.hasPrefix("table v_") {
                     try await database.run(
