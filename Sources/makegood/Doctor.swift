@@ -148,6 +148,7 @@ struct Doctor {
                 .warn("products", "\(app.id) has none", "its purchases will be held until its products are listed"))
         }
         findings += apps.compactMap(Self.sweeps)
+        findings += apps.flatMap(Self.endpoints)
         var roots = apps.flatMap { app in app.rootCertificates.map { (of: "app \(app.id)", der: $0) } }
         if let file = (try? BrokerConfiguration(url: settings.amqpURL))?.tls?.authoritiesFile,
             let data = FileManager.default.contents(atPath: file)
@@ -164,6 +165,15 @@ struct Doctor {
         return .warn(
             "sweeps", "\(app.id) has no serverApi: Apple is not asked for purchases and refunds that nobody told",
             "add serverApi to the app, or set sweeps: {customersEvery: off, refundsEvery: off}")
+    }
+
+    /// The warnings for endpoints of an app that get webhooks without TLS.
+    static func endpoints(_ app: AppConfiguration) -> [Diagnosis] {
+        app.endpoints.filter { !$0.url.isSecure }.map { endpoint in
+            .warn(
+                "endpoints", "\(endpoint.name) of \(app.id) gets webhooks without TLS",
+                "give the endpoint an https url, if others can read on the way")
+        }
     }
 
     /// Checks the keys by name: two keys of one name are a rotation, and the last one counts.

@@ -131,6 +131,24 @@ import WorkQueue
         #expect(try finding("sweeps: {customersEvery: off, refundsEvery: off}") == nil)
     }
 
+    @Test("an endpoint that gets webhooks without TLS is named, and no other one")
+    func endpointsWithoutTLS() throws {
+        let secret = "secret: whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+        let yaml = """
+            apps:
+              - id: game
+                bundleId: com.example.game
+                environments: [Sandbox]
+                endpoints:
+                  - {name: safe, url: 'https://a.example/', \(secret)}
+                  - {name: inside, url: 'http://backend.internal/', \(secret), allowPrivate: [backend.internal]}
+            """
+        let app = try #require(Configuration.parse(yaml, directory: .temporaryDirectory).apps["game"])
+        let findings = Doctor.endpoints(app)
+        #expect(findings.map(\.verdict) == [.warn])
+        #expect(findings.map(\.found) == ["inside of game gets webhooks without TLS"])
+    }
+
     @Test func fewFiles() throws {
         let settings = try Settings(environment: [:])
         #expect(Doctor.files(64, settings).verdict == .ok)

@@ -42,7 +42,7 @@ package struct EndpointURL: Sendable, Equatable, CustomStringConvertible {
         let (_, scheme, host, port, rest) = match.output
         if let port, !(1...65_535).contains(Int(port) ?? 0) { throw Defect(problem: "has no port from 1 to 65535") }
         if host.hasPrefix("[") {
-            guard let address = IPAddress(String(host.dropFirst().dropLast())) else {
+            guard let address = IPAddress(String(host.dropFirst().dropLast())), address.bytes.count == 16 else {
                 throw Defect(problem: "has a host in brackets that is no IPv6 address")
             }
             (self.host, self.address) = (address.description, address)
