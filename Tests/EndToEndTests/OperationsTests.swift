@@ -90,13 +90,13 @@ extension EndToEnd {
         @Test func healthAndMetricsAnswerForEveryRole() async throws {
             try await System.run { system in
                 var bases = [try await system.client(of: system.start(.ingest)).url]
-                for role in [System.Role.worker, .scheduler] {
+                for role in [System.Role.worker, .dispatcher, .scheduler] {
                     let process = try await system.start(role, ["MAKEGOOD_OPERATIONS_PORT": "0"])
                     bases.append("http://127.0.0.1:\(try await process.port(of: "operations"))")
                 }
                 func hashes() async throws -> Set<String> {
                     var hashes: Set<String> = []
-                    for (base, role) in zip(bases, ["ingest", "worker", "scheduler"]) {
+                    for (base, role) in zip(bases, ["ingest", "worker", "dispatcher", "scheduler"]) {
                         let client = Client(url: base, credential: nil)
                         #expect(try await client.get("/health/live").status == 200)
                         let ready = try await client.get("/health/ready")
