@@ -2,8 +2,10 @@ import Adversary
 import Foundation
 import Ledger
 import Purchases
+import ServiceLifecycle
 import TestRandom
 import Testing
+import WorkQueue
 
 /// Goal: each event reaches its endpoint, those of a user in order; what fails delays itself alone; one dispatcher at a
 /// time sends to an endpoint, within its bounds (B8).
