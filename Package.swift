@@ -178,8 +178,8 @@ let package = Package(
         .executableTarget(
             name: "makegood-lab",
             dependencies: [
-                "Commands", "Adversary", "Encoding", "Purchases", "Settings", "Ledger", "AppleGateway", "AppStore",
-                "Postgres", argumentParser, httpClient, nioCore, nioHTTP1, log,
+                "Commands", "Adversary", "Encoding", "Purchases", "Settings", "Ledger", "AppleGateway", "Delivery",
+                "AppStore", "Postgres", argumentParser, httpClient, nioCore, nioHTTP1, log,
             ],
             swiftSettings: common),
         .executableTarget(

@@ -114,6 +114,7 @@ package final class EventReceiver: Sendable {
     package var url: String { "http://127.0.0.1:\(port)/events" }
     /// Every webhook, in the order in which they came.
     package var received: [Received] { book.state.withLock { $0.received } }
+    package var count: Int { book.state.withLock { $0.received.count } }
     /// The most webhooks that waited for their answers at the same time.
     package var inFlightMax: Int { book.state.withLock { $0.inFlightMax } }
 

@@ -18,7 +18,6 @@ struct LabBenchCommand: AsyncParsableCommand {
         commandName: "bench", abstract: "Measure a part of the work in a database of its own.",
         subcommands: [
             BenchGovernorCommand.self, BenchSettleCommand.self, BenchFillCommand.self, BenchEntitlementsCommand.self,
-            BenchSweepsCommand.self,
-            BenchSealsCommand.self,
+            BenchSweepsCommand.self, BenchSealsCommand.self, BenchDeliverCommand.self,
         ])
 }
