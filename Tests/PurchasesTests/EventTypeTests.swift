@@ -237,7 +237,8 @@ import Testing
             ("", "", []), (#""type":"ownership.disputed""#, #""type":"ownership.settled""#, ["ownership.settled"]),
             (#""isOwner":true"#, #""isOwner":1"#, ["ownership.disputed #/isOwner"]),
             (#""transactionId":"1","#, "", ["ownership.disputed #/transactionId"]),
-            (#""userId":"u1","#, "", ["ownership.disputed #/userId"]), (#""appId":"game""#, #""appId":"game","more":1"#, ["#/more"]),
+            (#""userId":"u1","#, "", ["ownership.disputed #/userId"]),
+            (#""appId":"game""#, #""appId":"game","more":1"#, ["#/more"]),
             (
                 #""type":"ownership.disputed""#, #""type":"order.paid""#,
                 [

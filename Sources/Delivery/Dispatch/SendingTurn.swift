@@ -238,9 +238,10 @@ struct SendingTurn: ~Copyable {
             let payload = WebhookPayload(
                 next.event, user: next.user, endpoint: endpoint.key.name, sequence: next.due.sequence,
                 previousID: next.due.previousID, cursor: cursor, attempt: next.due.attempts + 1)
+            let reports = HandOutReports(endpoint.key, parts)
             group.addTask { [finished, wake, places = parts.places, sender = endpoint.sender] in
                 await places.enter()
-                let answer = await Self.send(payload, by: sender)
+                let answer = await Self.send(payload, by: sender, reports)
                 places.leave()
                 finished.put(answer.map { Sent(due: next.due, answer: $0, isProbe: isProbe) })
                 wake.yield()
@@ -250,13 +251,18 @@ struct SendingTurn: ~Copyable {
 }
 
 extension SendingTurn {
-    /// - Returns: nil: nobody knows what became of the send, because this process ended it. Nothing is stored then, and
-    ///   the event is sent again.
-    fileprivate static func send(_ payload: WebhookPayload, by sender: WebhookSender) async -> DeliveryAnswer? {
+    /// - Returns: nil: nobody knows what became of the send, because this process ended it, or what the answer reports
+    ///   could not be stored. Nothing is stored then, and the event is sent again.
+    fileprivate static func send(
+        _ payload: WebhookPayload, by sender: WebhookSender, _ reports: HandOutReports
+    ) async -> DeliveryAnswer? {
         guard !Task.isCancelled else { return nil }
         guard let body = try? payload.bytes() else { return .none("the body of the event is no JSON") }
         switch await sender.send(eventID: payload.event.id.text, body: body, now: Date()) {
-        case .status(let status, let retryAfter, _): return DeliveryAnswer(status: status, retryAfter: retryAfter)
+        case .status(let status, let retryAfter, let body):
+            let answer = DeliveryAnswer(status: status, retryAfter: retryAfter)
+            guard answer.result == .taken, await !reports.take(body, of: payload.event) else { return answer }
+            return nil
         case .failed(let failure) where failure.word == .stopped: return nil
         case .failed(let failure): return .none("\(failure)")
         }

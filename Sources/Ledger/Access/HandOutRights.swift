@@ -23,7 +23,7 @@ extension Rights {
         function("is_hand_out_void(text, text, text, xid8, bigint)", [:]),
         function(
             "handle_event(text[], text, uuid, text, bigint, jsonb, text, timestamp with time zone)",
-            [.ingest: [.execute]]),
+            [.ingest: [.execute], .dispatcher: [.execute]]),
         function("count_late_hand_outs(text, integer)", [.scheduler: [.execute]]),
         function("recount_hand_outs(integer)", [.scheduler: [.execute]]),
     ]

@@ -36,18 +36,19 @@ package enum MetricHelp {
         "makegood_daily_reports_missing": "How many of the last seven days have no report, an hour after their end.",
         "makegood_dead_letters_messages": "Messages in the queue of dead letters.",
         "makegood_delivery_attempts_total": "Events that were sent to an endpoint, by app, endpoint and outcome.",
-        "makegood_delivery_endpoint_state":
-            "1 for the state of an endpoint, 0 for its other states, by app, endpoint and state.",
+        "makegood_delivery_answers_total":
+            "Hand-outs that answers of receivers reported, by app, endpoint and what became of the report.",
         "makegood_delivery_events_numbered_total": "Events that got their number among those of their user.",
         "makegood_delivery_in_flight": "Webhooks that are on the way, by app and endpoint.",
         "makegood_delivery_lag_seconds":
             "Age of the oldest event that an endpoint has yet to get and that is not parked, by app and endpoint.",
-        "makegood_delivery_numbering_lag_seconds": "Age of the oldest event that has no number yet.",
-        "makegood_delivery_parked_users":
-            "Users whose events wait for a person, up to 10001, by app and endpoint.",
-        "makegood_delivery_waiting_events":
-            "Events that an endpoint has yet to get, of 10000 users at most, by app and endpoint.",
+        "makegood_delivery_parked_streams":
+            "Users whose next event was tried for too long and waits for a person, up to 10001, by app and endpoint.",
+        "makegood_delivery_waiting_streams":
+            "Users with events that an endpoint has yet to get, up to 10001, by app and endpoint.",
         "makegood_double_charges_behind_seconds": "Age of the oldest grant that was not searched for double charges.",
+        "makegood_endpoint_state":
+            "0: an endpoint works; 1: it fails and one event is tried now and then; 2: it is suspended; by app and endpoint.",
         "makegood_event_digests_total": "Digests of events that backends compared, by app and whether they match.",
         "makegood_events_lag_seconds": "Age of the oldest event that the feed does not show yet.",
         "makegood_failed_hand_outs":
@@ -86,6 +87,7 @@ package enum MetricHelp {
         "makegood_ocsp_unanswered_total": "Certificates of which nobody said whether they were revoked.",
         "makegood_notifications_silent":
             "1 where Apple's notifications should have come and did not, by app and environment.",
+        "makegood_numbering_lag_seconds": "Age of the oldest event that has no number yet.",
         "makegood_open_differences": "Open differences between Apple's books and ours, by app and category.",
         "makegood_open_differences_seconds": "Age of the oldest open difference, by app and category.",
         "makegood_open_notifications": "Open notifications of Apple's, by app and state.",

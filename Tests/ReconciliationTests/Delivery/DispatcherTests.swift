@@ -51,6 +51,38 @@ import WorkQueue
         }
     }
 
+    @Test("S0-23: an answer may report the hand-out; what nobody understands is passed over, and the delivery stands")
+    func reports() async throws {
+        @Sendable func answer(_ body: String) -> EventReceiver.Reply {
+            .init(.bytes("HTTP/1.1 200 OK\r\ncontent-length: \(body.utf8.count)\r\n\r\n\(body)"))
+        }
+        try await DispatcherLab.with(script: { webhook, _ in
+            switch webhook.userID {
+            case "owner": answer(#"{"handled":{"outcome":"handed_out"}}"#)
+            case "liar": answer(#"{"handled":{"outcome":"handed_out","eventId":"\#(UUID())"}}"#)
+            case "odd": answer(#"{"handled":7}"#)
+            default: answer("thanks")
+            }
+        }) { lab, receiver in
+            for user in ["owner", "liar", "odd", "plain"] {
+                try await lab.lab.run(
+                    """
+                    insert into events (event_id, app_id, type, user_id, transaction_id, receipt_id, body)
+                    values (gen_random_uuid(), 'game', 'purchase.granted', '\(user)', 't-\(user)', gen_random_uuid(),
+                      '{"goods": [{"item": "coins", "amount": 5}], "environment": "Production"}')
+                    """)
+            }
+            try await lab.run { _ in
+                try await lab.lab.until("every event is delivered") {
+                    try await lab.lab.number("select count(*) from deliveries where done_sequence = 1") == 4
+                }
+            }
+            let stored = try await lab.lab.texts("select transaction_id || ' ' || outcome from hand_outs")
+            #expect(stored == ["t-owner handed_out"])
+            #expect(receiver.received.count == 4)
+        }
+    }
+
     @Test("After eight failures in a row an endpoint gets one event now and then, and everything once it takes one")
     func breaker() async throws {
         try await DispatcherLab.with(script: { _, _ in .init(.status(500)) }) { lab, receiver in

@@ -1,3 +1,4 @@
+import Encoding
 import Foundation
 import Postgres
 import Purchases
@@ -27,6 +28,11 @@ extension RightsTests {
             try await database.run(Statements.listHalts, ())
             try await database.run(Statements.registeredUsers, [UserName(appID: "game", key: "u1")])
             try await database.run(Statements.registerEndpoints, [shop.key])
+            let report = HandOutReport(
+                apps: ["game"], transactionID: "none", eventID: UUID(),
+                try HandOut(.object([.init("outcome", .string("handed_out"))])))
+            let stored = try await database.run(Statements.handleEvent, report)
+            #expect(stored.map(\.word) == [.unknown])
         }
         try await lab.tell("d1", "d2", user: "d1")
         try await lab.tell("d3", user: "d2")
