@@ -125,6 +125,14 @@ create or replace trigger refuse_strange_event before insert on events for each 
             end, 'insert') end)
     execute function refuse_strange_event();
 
+-- For the invariants, whose roles need not read who an event is about.
+create view events_in_streams as
+select e.xid, e.id, e.app_id, u.stream,
+    e.user_id ~ '^erased_[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' as is_erased
+from events e left join event_users u on u.app_id = e.app_id and u.user_id = e.user_id;
+comment on view events_in_streams is
+    'A row: an event. stream: of its user, null: the user has none; is_erased: the user was erased.';
+
 -- Schedulers measure the view each minute, so it reads no more than 10,001 deliveries of each endpoint. All events of a
 -- transaction have its time.
 create view v_endpoints as

@@ -73,6 +73,19 @@ create function hand_out_number(trans text) returns text language sql stable as 
     select coalesce((select order_id::text from grants where transaction_id = trans), trans)
 $$;
 
+-- When the goods of a purchase or an order were handed out, as the backend says; null: it has not said so.
+create function delivered_at(trans text) returns timestamptz language sql stable as $$
+    select max(at) from hand_outs where transaction_id = trans and outcome = 'handed_out'
+$$;
+
+-- Whether the backend of an app that acknowledges has not handed out the goods of a grant.
+create function is_undelivered(trans text) returns boolean language sql stable as $$
+    select exists (
+        select from grants g join hand_out_limits l on l.app_id = g.app_id and l.within is not null
+        where g.transaction_id = trans and g.granted_at >= l.since and jsonb_array_length(g.goods) > 0
+            and delivered_at(trans) is null)
+$$;
+
 -- Whether nothing is to be handed out any more by an event: all of the purchase was taken back since, or the user was
 -- erased.
 create function is_hand_out_void(app text, usr text, trans text, told_xid xid8, told_id bigint) returns boolean
@@ -348,7 +361,7 @@ do $$
 declare
     name text;
 begin
-    foreach name in array array['hand_out_number(text)', 'is_hand_out_void(text, text, text, xid8, bigint)',
+    foreach name in array array['hand_out_number(text)', 'delivered_at(text)', 'is_undelivered(text)', 'is_hand_out_void(text, text, text, xid8, bigint)',
         'handle_event(text[], text, uuid, text, bigint, jsonb, text, timestamptz)', 'count_late_hand_outs(text, integer)',
         'recount_hand_outs(integer)']
     loop

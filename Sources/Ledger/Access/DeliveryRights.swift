@@ -49,6 +49,7 @@ extension Rights {
                         "due_at", "parked_at", "reason"),
                 ],
             ]),
+        table("events_in_streams", [.scheduler: [.select], .support: [.select]]),
         table("v_endpoints", [.scheduler: [.select], .support: [.select], .dashboard: [.select]]),
         table("v_undelivered", [.support: [.select], .dashboard: [.select]]),
         table("v_numbering", [.scheduler: [.select], .support: [.select], .dashboard: [.select]]),

@@ -20,7 +20,7 @@ extension Rights {
                 ],
                 .support: [
                     .insert("event_id", "app_id", "type", "user_id", "transaction_id", "receipt_id", "body"),
-                    .select("xid", "id", "event_id", "app_id", "type", "user_id", "transaction_id", "receipt_id", "at"),
+                    .select("xid", "event_id", "app_id", "type", "transaction_id", "receipt_id", "at"),
                 ],
             ]),
         // Only the trigger of `events` writes it.

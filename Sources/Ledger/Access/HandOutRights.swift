@@ -20,6 +20,8 @@ extension Rights {
             "goods_way(text, jsonb)",
             [.scheduler: [.execute], .support: [.execute], .dashboard: [.execute]]),
         function("hand_out_number(text)", [:]),
+        function("delivered_at(text)", [.ingest: [.execute], .worker: [.execute], .support: [.execute]]),
+        function("is_undelivered(text)", [.worker: [.execute], .support: [.execute]]),
         function("is_hand_out_void(text, text, text, xid8, bigint)", [:]),
         function(
             "handle_event(text[], text, uuid, text, bigint, jsonb, text, timestamp with time zone)",

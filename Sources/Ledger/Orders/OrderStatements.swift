@@ -250,9 +250,7 @@ extension Statements {
         o.id, o.app_id, o.user_id, \(soldProduct), o.item, o.quantity, o.promotion, o.channel, o.environment, o.goods,
           o.bonuses, o.price_milliunits, o.currency, o.target, o.placed_at, o.pay_by,
           bound_by is null and o.pay_by < now(), o.reserved_for, bound_by, given_at, given, o.debounce_key,
-          given_to, ended_as, ended_at, (
-            select max(at) from hand_outs
-            where transaction_id = coalesce(bound_by, o.id::text) and outcome = 'handed_out')
+          given_to, ended_as, ended_at, delivered_at(coalesce(bound_by, o.id::text))
         """
     private static let orderColumnCount = 26
 

@@ -219,7 +219,7 @@ extension Statements {
             case when \(isRefund("transactions")) then revoked_at end as refunded_at
           from transactions where transaction_id = $2 and app_id = $1),
         g as (
-          select transaction_id, app_id, environment, user_id, product_id, binding_source, goods, granted_at from grants
+          select transaction_id, app_id, environment, user_id, product_id, binding_source from grants
           where app_id = $1 and transaction_id in ($2, (select granted_as from outcomes
             where transaction_id = $2 and state <> 'granted' and granted_as is not null limit 1))
           order by transaction_id <> $2 limit 1),
@@ -237,11 +237,8 @@ extension Statements {
               order by o.decided_at limit 1)) as id),
         holder as (select \(person("whose.id", of: "$1")) as id from whose)
         select (select true from t) is true or (select true from g) is true or (select true from former) is true,
-          ((select true from g) is true or (select true from former) is true) and (
-            select true from g join hand_out_limits l on l.app_id = g.app_id and l.within is not null
-            where g.granted_at >= l.since and jsonb_array_length(g.goods) > 0 and (
-              select true from hand_outs where transaction_id = g.transaction_id and outcome = 'handed_out' limit 1)
-              is null) is null,
+          ((select true from g) is true or (select true from former) is true)
+            and (select is_undelivered(transaction_id) from g) is not true,
           (select is_shared from t) is true or (select binding_source = 'shared' from g) is true, (select kind from t),
           coalesce((select product_id from t), (select product_id from g), (select product_id from former)),
           (select expires_at is not null from t) is true, (select is_advanced from t) is true,

@@ -6,25 +6,22 @@ extension Invariant {
             "the newest events of a user have the last numbers of the user's stream, in the order of the feed",
             // After a move by a dump the order of older events is lost (xid 0).
             """
-            select case when u.stream is null then 'a user of ' || t.app_id || ' has no stream'
-                else 'stream ' || u.stream || ' is not numbered as the feed is' end
+            select case when t.stream is null then 'a user of ' || t.app_id || ' has no stream'
+                else 'stream ' || t.stream || ' is not numbered as the feed is' end
             from (
-              select e.app_id, e.user_id, count(*) as events,
+              select e.app_id, e.stream, count(*) as events,
                 array_agg(e.xid || ' ' || e.id order by e.xid, e.id) as places
               from event_progress p cross join lateral (
-                select xid, id, app_id, user_id from events
+                select xid, id, app_id, stream from events_in_streams
                 where xid >= (
                     select min(xid) from (select xid, at from events where at >= \(since) offset 0) recent
                     where xid > '0' and xid >= p.since_xid)
-                  and (xid, id) <= (p.xid, p.id)) e
-              where e.user_id !~ '\(UserErasure.tombstonePattern)'
+                  and (xid, id) <= (p.xid, p.id) and not is_erased) e
               group by 1, 2) t
-            left join lateral (
-              select stream, last_sequence from event_users
-              where app_id = t.app_id and user_id = t.user_id offset 0) u on true
+            left join lateral (select last_sequence from event_users where stream = t.stream offset 0) u on true
             where t.places is distinct from (
               select array_agg(s.xid || ' ' || s.id order by s.sequence) from event_sequences s
-              where s.stream = u.stream and s.sequence > u.last_sequence - t.events)
+              where s.stream = t.stream and s.sequence > u.last_sequence - t.events)
             """),
         Invariant(
             "B8", "deliveries",
