@@ -36,7 +36,7 @@ package struct DeliveryAudit: Sendable {
     }
 
     /// An event of the database.
-    private struct Told: Sendable {
+    struct Told: Sendable {
         let id: UUID
         let type: String
         /// Nil: the user was erased.
@@ -75,7 +75,10 @@ package struct DeliveryAudit: Sendable {
                 sequence: try row.int(4), cursor: EventCursor(place: try row.int(5), id: try row.int(6)))
         })
 
-    private mutating func compare(_ received: [EventReceiver.Received], with told: [Told]) {
+    /// - Parameters:
+    ///   - received: in the order in which they came.
+    ///   - told: in the order of the feed.
+    mutating func compare(_ received: [EventReceiver.Received], with told: [Told]) {
         var found = Findings()
         let places = Dictionary(told.enumerated().map { ($1.id, $0) }) { first, _ in first }
         let before = Self.before(told, &found)

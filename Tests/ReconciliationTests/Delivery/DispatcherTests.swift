@@ -24,6 +24,8 @@ import WorkQueue
             try await lab.run { _ in try await lab.untilTaken(400, by: receiver) }
             #expect(receiver.orderDefects == [], "seed \(seed)")
             #expect(receiver.repeats == 0)
+            let audit = try await DeliveryAudit.run(receiver, of: lab.shop, in: lab.lab.ledger.database)
+            #expect(audit.defects == [] && audit.events == 400 && audit.refusals == 0, "seed \(seed)")
             for user in Self.users {
                 let sequences = receiver.taken.filter { $0.userID == user }.map(\.sequence)
                 #expect(sequences == Array(1...20), "\(user), seed \(seed)")
