@@ -142,11 +142,11 @@ package final class EventReceiver: Sendable {
     }
 
     /// What is wrong with the order of the events that were taken: each user's sequences must grow, and each event must
-    /// name the one before it.
+    /// name the one before it. Replays are outside of the order.
     package var orderDefects: [String] {
         var last: [String: Received] = [:]
         var defects: [String] = []
-        for event in taken {
+        for event in taken where !event.isReplay {
             let user = event.userID ?? ""
             let before = last[user]
             if event.sequence <= before?.sequence ?? 0 {
@@ -182,7 +182,7 @@ extension EventReceiver.Book {
                 id: head.headers.first(name: WebhookSignature.Header.id) ?? "", type: json["type"] as? String ?? "",
                 userID: json["userId"] as? String, sequence: delivery["sequence"] as? Int ?? 0,
                 previousID: delivery["previousId"] as? String, cursor: delivery["cursor"] as? String ?? "",
-                attempt: delivery["attempt"] as? Int ?? 0, isReplay: delivery["replay"] as? Bool ?? false,
+                attempt: delivery["attempt"] as? Int ?? 0, isReplay: delivery["replay"] != nil,
                 refusal: refusal, at: .now)
             state.received.append(webhook)
             state.inFlight += 1

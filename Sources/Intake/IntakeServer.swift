@@ -44,6 +44,7 @@ package struct IntakeServer: Service {
     private let events: EventRoutes
     private let feedGroups: FeedGroupRoutes
     private let handOuts: HandOutRoutes
+    private let replays: ReplayRoutes
     private let digests: DigestRoutes
     private let explain: ExplainRoutes
     private let purchases: PurchaseRoutes
@@ -102,6 +103,8 @@ package struct IntakeServer: Service {
         products = ProductRoutes(configuration: configuration, catalogues: catalogues, authenticator: authenticator)
         events = EventRoutes(ledger: ledger, configuration: configuration, authenticator: authenticator, health: health)
         feedGroups = FeedGroupRoutes(
+            ledger: ledger, configuration: configuration, authenticator: authenticator, bodies: bodies)
+        replays = ReplayRoutes(
             ledger: ledger, configuration: configuration, authenticator: authenticator, bodies: bodies)
         handOuts = HandOutRoutes(
             ledger: ledger, configuration: configuration, authenticator: authenticator, bodies: bodies)
@@ -174,6 +177,7 @@ package struct IntakeServer: Service {
         events.add(to: router)
         feedGroups.add(to: router)
         handOuts.add(to: router)
+        replays.add(to: router)
         digests.add(to: router)
         explain.add(to: router)
         purchases.add(to: router)

@@ -39,6 +39,7 @@ package enum Schema {
         migration(34, "parked_events", PackageResources._034_parked_events_sql),
         migration(35, "delivery", PackageResources._035_delivery_sql),
         migration(36, "hand_outs", PackageResources._036_hand_outs_sql),
+        migration(37, "replays", PackageResources._037_replays_sql),
     ]
 
     private static func migration(_ number: Int, _ name: String, _ file: [UInt8]) -> Migration {

@@ -18,6 +18,7 @@ struct Makegood: AsyncParsableCommand {
             MigrateCommand.self, RolesCommand.self, CheckCommand.self, DoctorCommand.self, QueueCommand.self,
             ExplainCommand.self, ReasonsCommand.self, AppleCommand.self,
             SupportCommand.self, NotificationsCommand.self, SweepCommand.self, UsersCommand.self, EndpointsCommand.self,
+            EventsCommand.self,
             CatalogCommand.self,
             ImportCommand.self,
             ShadowCommand.self, ReconcileCommand.self, ReportCommand.self, DifferencesCommand.self,

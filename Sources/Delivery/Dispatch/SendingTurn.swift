@@ -51,6 +51,13 @@ struct SendingTurn: ~Copyable {
         let places: AsyncSemaphore
         let metrics: DeliveryMetrics
         let logger: Logger
+
+        func reveal(
+            _ events: [Event], for endpoint: DefinedEndpoint
+        ) async throws(LedgerError) -> [UserName: RevealedUser] {
+            guard let keys = endpoint.userKeys else { return [:] }
+            return try await users.reveal(Set(events.filter { !$0.userID.isEmpty }.map(\.user)), keys)
+        }
     }
 
     let parts: Parts
@@ -58,7 +65,7 @@ struct SendingTurn: ~Copyable {
     let wake: AsyncStream<Void>.Continuation
     var endpoint: DefinedEndpoint
     var results: ResultStore
-    private let finished = FinishedSends()
+    private let finished = FinishedSends<Sent>()
     private let startedAt = ContinuousClock.now
 
     /// When the turn ends by this process's clock.
@@ -67,6 +74,7 @@ struct SendingTurn: ~Copyable {
     private var cursor = EventCursor.start
     private var pace: SendPace
     private var ready: [Ready] = []
+    private var replays: ReplaySender
     /// The streams of `ready`, of what is in flight, and of results that are not stored.
     private var inHand: Set<Int> = []
     /// Streams of users whom nobody can name: left alone in this turn.
@@ -84,6 +92,7 @@ struct SendingTurn: ~Copyable {
         self.wake = wake
         request = TurnRequest(endpoint: endpoint.key.id, holder: UUID(), length: Self.length)
         results = ResultStore(endpoint: endpoint.key, holder: request.holder, parts)
+        replays = ReplaySender(parts, wake: wake)
         (until, renewAt, readAt, busyAt) = (now, now, now, now)
         pace = SendPace(now: now)
     }
@@ -105,6 +114,7 @@ struct SendingTurn: ~Copyable {
         // What is still in flight here was cancelled, because another dispatcher may have the turn by now.
         results.add(takeFinished(), pace: &pace)
         await results.storeRest()
+        await replays.storeRest(endpoint, pace: &pace)
         parts.metrics.setInFlight(0, endpoint.key)
         do {
             _ = try await parts.ledger.run(Statements.endTurn, request)
@@ -127,10 +137,11 @@ struct SendingTurn: ~Copyable {
             await read()
             send(&group)
         }
-        parts.metrics.setInFlight(inFlight, endpoint.key)
+        await replays.step(&group, to: endpoint, places: replayPlaces, cursor: cursor, pace: &pace)
+        parts.metrics.setInFlight(inFlight + replays.inFlight, endpoint.key)
         let now = ContinuousClock.now
-        if inFlight > 0 || !results.isEmpty { busyAt = now }
-        guard inFlight == 0, results.isEmpty else { return true }
+        if inFlight > 0 || !results.isEmpty || replays.isBusy && results.health.state == .working { busyAt = now }
+        guard inFlight == 0, results.isEmpty, replays.inFlight == 0 else { return true }
         guard maySend else { return false }
         if !ready.isEmpty || now < pace.restsUntil { busyAt = now }
         return now - busyAt < Self.idleMax
@@ -184,7 +195,7 @@ struct SendingTurn: ~Copyable {
             let page = try await parts.ledger.run(
                 Statements.dueEvents,
                 .init(filter: endpoint.filter, limit: limit, except: Array(inHand.union(unreadable))))
-            let users = try await reveal(page)
+            let users = try await parts.reveal(page.compactMap(\.event), for: endpoint)
             for due in page {
                 guard let event = due.event else {
                     inHand.insert(due.stream)
@@ -206,12 +217,6 @@ struct SendingTurn: ~Copyable {
         }
     }
 
-    private func reveal(_ page: [DueEvent]) async throws(LedgerError) -> [UserName: RevealedUser] {
-        guard let keys = endpoint.userKeys else { return [:] }
-        let users = Set(page.compactMap(\.event).filter { !$0.userID.isEmpty }.map(\.user))
-        return try await parts.users.reveal(users, keys)
-    }
-
     /// A backend that gave goods to an unreadable user would give them to the wrong one: the event waits until the
     /// configuration has the user's key again. No attempt is counted, because the fault is ours.
     private mutating func leave(_ due: DueEvent, _ event: Event) {
@@ -231,7 +236,9 @@ struct SendingTurn: ~Copyable {
         guard now < until - Self.margin else { return }
         let isProbe = results.health.state == .failing
         let places = isProbe ? 1 : endpoint.settings.concurrency
-        while inFlight + results.count < places, !ready.isEmpty, pace.take(endpoint.settings.rate, now: now) {
+        while inFlight + replays.inFlight + results.count < places, !ready.isEmpty,
+            pace.take(endpoint.settings.rate, now: now)
+        {
             let next = ready.removeFirst()
             if isProbe { results.hasProbed = true }
             inFlight += 1
@@ -251,9 +258,19 @@ struct SendingTurn: ~Copyable {
 }
 
 extension SendingTurn {
+    /// How many events of replays may be on the way now: a quarter of the endpoint's concurrency, and none while
+    /// something fresh is due.
+    private var replayPlaces: Int {
+        let now = ContinuousClock.now
+        guard maySend, results.health.state == .working, ready.isEmpty, readAt > now, now < until - Self.margin
+        else { return 0 }
+        let concurrency = endpoint.settings.concurrency
+        return min(max(1, concurrency / 4), concurrency - inFlight - results.count)
+    }
+
     /// - Returns: nil: nobody knows what became of the send, because this process ended it, or what the answer reports
     ///   could not be stored. Nothing is stored then, and the event is sent again.
-    fileprivate static func send(
+    static func send(
         _ payload: WebhookPayload, by sender: WebhookSender, _ reports: HandOutReports
     ) async -> DeliveryAnswer? {
         guard !Task.isCancelled else { return nil }
@@ -270,18 +287,18 @@ extension SendingTurn {
 }
 
 /// The sends that have ended since they were last taken.
-private final class FinishedSends: Sendable {
-    private let state = Mutex<(sent: [SendingTurn.Sent], ended: Int)>((sent: [], ended: 0))
+final class FinishedSends<Sent: Sendable>: Sendable {
+    private let state = Mutex<(sent: [Sent], ended: Int)>((sent: [], ended: 0))
 
     /// - Parameter sent: nil: the send was cancelled.
-    func put(_ sent: SendingTurn.Sent?) {
+    func put(_ sent: Sent?) {
         state.withLock { state in
             if let sent { state.sent.append(sent) }
             state.ended += 1
         }
     }
 
-    func take() -> (sent: [SendingTurn.Sent], ended: Int) {
+    func take() -> (sent: [Sent], ended: Int) {
         state.withLock { state in
             defer { state = (sent: [], ended: 0) }
             return state

@@ -27,7 +27,7 @@ extension Rights {
                         "last_error",
                         "succeeded_at", "failed_at", "turn", "turn_until", "seen_at"),
                 ],
-                .scheduler: [.select],
+                .ingest: [.select("id", "name", "seen_at")], .scheduler: [.select],
                 .support: [.select, .update("state", "failing_since", "probes", "probe_at", "reason")],
             ]),
         table(

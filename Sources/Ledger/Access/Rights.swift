@@ -11,7 +11,7 @@ package struct Rights: Sendable {
 
     package static let all =
         ofTheRest + ofFeed + ofDelivery + ofParts + ofHearing + ofSweeps + ofNotificationSweeps + ofCustomerSweeps
-        + ofBooks + ofSeals + ofHandOuts
+        + ofBooks + ofSeals + ofHandOuts + ofReplays
 
     private static let ofTheRest: [Rights] = [
         table(

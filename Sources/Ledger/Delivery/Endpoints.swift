@@ -191,13 +191,15 @@ extension Statements {
         },
         read: { row throws(PostgresError) in try row.bool(0) })
 
-    /// The endpoints with something due that no dispatcher sends to, at most so many.
+    /// The endpoints with something due that no dispatcher sends to, at most so many. Replays wait for an
+    /// endpoint that works.
     package static let dueEndpoints = Statement<Int, UUID>(
         "endpoints.due",
         """
         select id from endpoints n
         where \(isOpen) and \(isFree) and \(isDefined)
-          and exists (select from deliveries where endpoint = n.id and due_at <= now())
+          and (exists (select from deliveries where endpoint = n.id and due_at <= now())
+            or n.state = 'working' and exists (select from replays where endpoint = n.id and due_at <= now()))
         order by id limit $1
         """,
         bind: { [.int($0)] },

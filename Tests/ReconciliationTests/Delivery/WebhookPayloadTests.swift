@@ -21,12 +21,12 @@ import Testing
     }
 
     private static func text(
-        _ event: Event, user: RevealedUser? = nil, previous: UUID? = nil, attempt: Int = 1, isReplay: Bool = false
+        _ event: Event, user: RevealedUser? = nil, previous: UUID? = nil, attempt: Int = 1, replay: UUID? = nil
     ) throws -> String {
         String(
             decoding: try WebhookPayload(
-                event, user: user, endpoint: "hooks", sequence: 3, previousID: previous,
-                cursor: EventCursor(place: 5, id: 6), attempt: attempt, isReplay: isReplay
+                event, user: user, endpoint: "hooks", sequence: replay == nil ? 3 : nil, previousID: previous,
+                cursor: EventCursor(place: 5, id: 6), attempt: attempt, replay: replay
             ).bytes(), as: UTF8.self)
     }
 
@@ -35,16 +35,20 @@ import Testing
         let begin = #"{"id":"11111111-0000-4000-8000-000000000001","type":"purchase.granted","appId":"game","#
         let end =
             #""transactionId":"2000","receiptId":"11111111-0000-4000-8000-000000000002","at":"2026-05-28T20:26:40.000Z","#
-            + #""data":{"goods":[{"amount":6e1}]},"delivery":{"endpoint":"hooks","sequence":3,"#
+            + #""data":{"goods":[{"amount":6e1}]},"delivery":{"endpoint":"hooks","#
+        let third = #""sequence":3,"#
         let event = Self.event("purchase.granted")
         let plain = try Self.text(event)
-        #expect(plain == begin + #""userId":"u1","# + end + #""cursor":"5-6","attempt":1}}"#)
-        let full = try Self.text(event, user: .id("Ann"), previous: Self.second, attempt: 4, isReplay: true)
+        #expect(plain == begin + #""userId":"u1","# + end + third + #""cursor":"5-6","attempt":1}}"#)
+        let full = try Self.text(event, user: .id("Ann"), previous: Self.second, attempt: 4)
         let delivery =
-            #""previousId":"11111111-0000-4000-8000-000000000002","cursor":"5-6","attempt":4,"replay":true}}"#
-        #expect(full == begin + #""userId":"Ann","# + end + delivery)
+            #""previousId":"11111111-0000-4000-8000-000000000002","cursor":"5-6","attempt":4}}"#
+        #expect(full == begin + #""userId":"Ann","# + end + third + delivery)
+        let again = try Self.text(event, replay: Self.second)
+        let replay = #""cursor":"5-6","attempt":1,"replay":"11111111-0000-4000-8000-000000000002"}}"#
+        #expect(again == begin + #""userId":"u1","# + end + replay)
         let erased = try Self.text(event, user: .erased)
-        #expect(erased == begin + #""userId":"u1","erased":true,"# + end + #""cursor":"5-6","attempt":1}}"#)
+        #expect(erased == begin + #""userId":"u1","erased":true,"# + end + third + #""cursor":"5-6","attempt":1}}"#)
     }
 
     @Test("an order has no receipt, a receipt no transaction, the app itself no user; a type of later names all")

@@ -31,9 +31,11 @@ enum IntakeFixture {
         return "  - {name: \(name), keySha256: \(hash), scopes: [\(scopes)], apps: [\(apps)]\(more)}"
     }
 
-    /// - Parameter access: further entries.
+    /// - Parameters:
+    ///   - access: further entries.
+    ///   - game: further members of the app `game`, a line each.
     static func configuration(
-        access: String = "", gatewayJWT: String = "", directory: URL = .temporaryDirectory
+        access: String = "", game: [String] = [], gatewayJWT: String = "", directory: URL = .temporaryDirectory
     ) throws -> Configuration {
         let yaml = """
             apps:
@@ -43,6 +45,7 @@ enum IntakeFixture {
                 products:
                   - {id: com.example.game.coins6, type: consumable, goods: [{item: coins, amount: 6000}]}
                   - {id: com.example.game.pass, type: nonConsumable, goods: [{item: pass, amount: 1}]}
+            \(game.map { "    \($0)" }.joined(separator: "\n"))
               - id: other
                 bundleId: com.example.other
                 environments: [Sandbox]

@@ -128,6 +128,11 @@ struct Refusal: Sendable {
         Refusal([.ingest, .worker, .scheduler, .support, .dashboard], "update event_progress set id = 1"),
         Refusal([.ingest, .worker, .scheduler, .support, .dashboard], "update endpoints set turn_until = null"),
         Refusal([.ingest, .worker, .scheduler, .dashboard], "update deliveries set due_at = now()"),
+        // Replays are asked for by ingest and support, and sent by a dispatcher.
+        Refusal(everybody, "delete from replays"),
+        Refusal([.ingest, .worker, .scheduler, .support, .dashboard], "update replays set sent = 9"),
+        Refusal([.worker, .scheduler, .dispatcher, .dashboard], "update replays set cancelled_by = 'nobody'"),
+        Refusal([.worker, .scheduler, .dashboard], "select feed_place('game', now())"),
         // A dispatcher knows events, and neither proofs nor purchases.
         Refusal([.dispatcher], "select id from receipts"),
         Refusal([.dispatcher], "select transaction_id from grants"),

@@ -473,6 +473,7 @@ extension RightsTests {
             try await workOnNotifications(in: lab, act)
             try await workOnNotificationWindows(in: lab, act)
             try await workOnDelivery(in: lab, act)
+            try await workOnReplays(in: lab, act)
             try await act(.dashboard, in: lab) { database in
                 for line in Rights.all where line.object.hasPrefix("table v_") {
                     try await database.run(

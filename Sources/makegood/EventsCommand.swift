@@ -1,0 +1,8 @@
+import ArgumentParser
+
+/// `makegood events`.
+struct EventsCommand: AsyncParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "events", abstract: "Have events sent to an endpoint again.",
+        subcommands: [Replay.self, Replays.self])
+}
