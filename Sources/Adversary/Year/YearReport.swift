@@ -37,8 +37,6 @@ package struct YearReport: Sendable {
     package var erased = 0
     /// The events that were compared.
     package var events = 0
-    /// The events that the app's backend got as webhooks.
-    package var delivered = 0
     /// Notifications that failed at Apple and that the notification history had to tell.
     package var failures = 0
     package var subscriptions = 0
@@ -65,8 +63,7 @@ package struct YearReport: Sendable {
             """
                 \(compared) transactions compared: \(granted) granted, \(unclaimed.count) without a known owner, \
             \(erased) of erased users left out; \(subscriptions) subscriptions, entitlements of \(users) users, \
-            \(events) events and \(delivered) webhooks, \(failures) notifications that failed at Apple, \(limited) \
-            questions answered with 429
+            \(events) events, \(failures) notifications that failed at Apple, \(limited) questions answered with 429
             """,
         ]
         for kind in Untold.allCases {

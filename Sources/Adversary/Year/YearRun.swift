@@ -68,7 +68,6 @@ package struct YearRun: Sendable {
             (shape.ingests, shape.workers, shape.schedulers) = (1, 2, 1)
             shape.stepsClock = true
             shape.rotas = rotas
-            if YearReceiver.isServed(by: setup.executable) { (shape.endpoints, shape.dispatchers) = (1, 1) }
             return try await TestDeployment.run(shape, on: servers, name: "year") { world in
                 var stage = try Stage(setup, plan, world, tell)
                 return try await stage.play()
@@ -143,13 +142,15 @@ package struct YearRun: Sendable {
             }
             try await settle(from: minute, served)
             var report = try await audit(served)
-            (report.head, report.limited) = (head, limited)
+            report.head = head
+            report.limited = limited
             if limited > YearRun.limitedMax {
                 report.troubles.append("Apple was asked \(limited) times while it answered 429")
             }
             report.troubles += restless.map { "not at rest: \($0)" } + surprises
-            report.troubles += try await checks() + clockTroubles() + invariants()
-            try await YearReceiver.audit(world, clock, &report)
+            report.troubles += try await checks()
+            report.troubles += try await clockTroubles()
+            report.troubles += try await invariants()
             if setup.falsifies {
                 try await falsify()
                 report.noticed = try await audit(served).differences.count - report.differences.count
@@ -289,7 +290,6 @@ package struct YearRun: Sendable {
                 for ingest in world.members(.ingest) { try await ingest.start() }
             }
             isOut = isOutNow
-            for endpoint in world.endpoints { endpoint.proxy.set(isOut ? .cut : .forwarding) }
             try await limitCalls(until: end)
             for kill in plan.kills where (begin..<end).contains(kill.minute) {
                 let role: Member.Role = kill.role == .ingest ? .ingest : kill.role == .worker ? .worker : .scheduler
