@@ -25,7 +25,8 @@ extension RightsTests {
                 #expect(try await database.run(Statements.listReplays, (app: nil, limit: 10)).isEmpty == false)
             }
             try await act(.scheduler, lab) { database in
-                #expect(try await database.run(Statements.dueEndpoints, 10) == [shop.key.id])
+                let due = try await database.run(Statements.dueEndpoints, 10)
+                #expect(due == [shop.key.id])
             }
             try await act(.dispatcher, lab) { database in
                 let rows = try await database.run(Statements.replayRows, .init(filter: shop, limit: 1))
@@ -36,8 +37,8 @@ extension RightsTests {
                 #expect(try await database.run(Statements.storeReplay, progress) == [true])
             }
             try await act(role, lab) { database in
-                #expect(
-                    try await database.run(Statements.cancelReplay, (id: id, apps: nil, actor: "ann")) == [true])
+                let isCancelled = try await database.run(Statements.cancelReplay, (id: id, apps: nil, actor: "ann"))
+                #expect(isCancelled == [true])
             }
         }
     }
