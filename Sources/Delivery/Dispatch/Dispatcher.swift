@@ -13,7 +13,7 @@ package import WorkQueue
 
 /// Sends the events of apps to their endpoints: it numbers new events, and serves the endpoints that ring.
 ///
-/// Any number of dispatchers may run. One at a time numbers, and one at a time sends to an endpoint (``SendingTurn``).
+/// Any number of dispatchers may run. One at a time numbers, and one at a time sends to an endpoint (`SendingTurn`).
 /// The rows are the truth: a ring only says where to look, so it is acknowledged at once, and a lost ring costs a second,
 /// until a scheduler rings.
 package struct Dispatcher: Service {
