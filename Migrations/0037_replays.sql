@@ -56,6 +56,36 @@ begin
     return low::text::xid8;
 end $$;
 
+-- The span of a replay and how many events of its first 100,001 are chosen, which the endpoint's own filter (`passing`)
+-- lets pass. Support asks too, and may not read who an event is about. Ten minutes are longer than any transaction of a
+-- program.
+create function count_replay(
+    app text, since timestamptz, before timestamptz, kinds text[], usr text, ids uuid[], passing text[],
+    environments text[])
+returns table (first_xid text, end_xid text, events bigint, is_counted boolean)
+language sql stable security definer as $$
+    with span as materialized (
+        select coalesce(case when since is not null then feed_place(app, since - interval '10 minutes') end, '0')
+              as first,
+            least(pg_snapshot_xmin(pg_current_snapshot()),
+              case when before is not null then feed_place(app, before + interval '10 minutes') end) as last),
+    looked as materialized (
+        select e.type, e.user_id, e.event_id, e.at,
+            case when environments is not null then e.body ->> 'environment' end as environment
+        from span s cross join lateral (
+            select type, user_id, event_id, at, body from events
+            where app_id = app and (xid, id) >= (s.first, 0) and xid < s.last
+            order by xid, id limit (select 100001)) e)
+    select s.first::text, s.last::text,
+        (select count(*) from looked e
+        where (since is null or e.at >= since) and (before is null or e.at < before)
+            and (kinds is null or e.type = any(kinds)) and (usr is null or e.user_id = usr)
+            and (ids is null or e.event_id = any(ids)) and (passing is null or e.type = any(passing))
+            and (environments is null or e.environment is null or e.environment = any(environments))),
+        (select count(*) <= 100000 from looked)
+    from span s
+$$;
+
 -- As in 0026_followup_gaps.sql; replays of the user's events end.
 create or replace function erase_heard_of_user(app text, id text, owner text) returns bigint
 language sql security definer as $$
@@ -96,9 +126,12 @@ do $$
 declare
     signature text;
 begin
-    foreach signature in array array['feed_place(text, timestamptz)', 'erase_heard_of_user(text, text, text)']
+    foreach signature in array array[
+        'feed_place(text, timestamptz)', 'erase_heard_of_user(text, text, text)',
+        'count_replay(text, timestamptz, timestamptz, text[], text, uuid[], text[], text[])']
     loop
         execute format('alter function %s set search_path = %I, pg_temp', signature, current_schema());
     end loop;
 end $$;
-revoke execute on function feed_place(text, timestamptz) from public;
+revoke execute on function feed_place(text, timestamptz),
+    count_replay(text, timestamptz, timestamptz, text[], text, uuid[], text[], text[]) from public;

@@ -20,10 +20,7 @@ extension Rights {
                 ],
                 .support: [
                     .insert("event_id", "app_id", "type", "user_id", "transaction_id", "receipt_id", "body"),
-                    // Support counts the events of a replay by user and environment.
-                    .select(
-                        "xid", "id", "event_id", "app_id", "type", "user_id", "transaction_id", "receipt_id", "body",
-                        "at"),
+                    .select("xid", "event_id", "app_id", "type", "transaction_id", "receipt_id", "at"),
                 ],
             ]),
         // Only the trigger of `events` writes it.

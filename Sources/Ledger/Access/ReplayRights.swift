@@ -10,7 +10,11 @@ extension Rights {
                     .update("done_xid", "done_id", "sent", "attempts", "last_error", "due_at", "ended_at"),
                 ],
             ]),
-        function("feed_place(text, timestamp with time zone)", [.ingest: [.execute], .support: [.execute]]),
+        function("feed_place(text, timestamp with time zone)", [:]),
+        function(
+            "count_replay(text, timestamp with time zone, timestamp with time zone, text[], text, uuid[], text[], "
+                + "text[])",
+            [.ingest: [.execute], .support: [.execute]]),
     ]
 
     private static let asks: [Right] = [

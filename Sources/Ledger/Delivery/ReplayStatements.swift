@@ -42,6 +42,13 @@ extension Statements {
     /// So many events of the feed are looked through for one page.
     private static let lookedMax = 2000
 
+    /// Whether an event `e` is one of the replay `r`, a row with the columns of the filter.
+    private static let isReplayed = """
+        (r.from_at is null or e.at >= r.from_at) and (r.to_at is null or e.at < r.to_at)
+            and (r.types is null or e.type = any(r.types)) and (r.user_id is null or e.user_id = r.user_id)
+            and (r.event_ids is null or e.event_id = any(r.event_ids))
+        """
+
     /// Whether an event `e` comes to the endpoint $1 by itself: it waits behind an event of its user, or it has no
     /// number yet. A replay that sent it would bring it before its turn.
     private static let comesByItself = """

@@ -20,7 +20,7 @@ package struct ReplayQuestion: Sendable {
 
     /// The most ids of a replay.
     package static let idsMax = 1000
-    /// So many events of the span are looked through to count those of the replay.
+    /// So many events of the span are looked through to count those of the replay (0037_replays.sql).
     package static let countedMax = 100_000
 
     var typeWords: [String]? { types?.map(\.rawValue).sorted() }
@@ -74,16 +74,6 @@ package struct EventReplay: Sendable, Equatable {
 }
 
 extension Statements {
-    /// Whether an event `e` is one of the replay `r`, a row with the columns of the filter.
-    static let isReplayed = """
-        (r.from_at is null or e.at >= r.from_at) and (r.to_at is null or e.at < r.to_at)
-            and (r.types is null or e.type = any(r.types)) and (r.user_id is null or e.user_id = r.user_id)
-            and (r.event_ids is null or e.event_id = any(r.event_ids))
-        """
-
-    /// Longer than any transaction of a program, by whose length the times of the feed are in disorder.
-    private static let disorder = "interval '10 minutes'"
-
     /// The question as a row `r`, from $1 on: app, endpoint, times, types, user, ids and the endpoint's filter.
     private static let question = """
         (select $1::text as app_id, $2::uuid as endpoint, $3::timestamptz as from_at, $4::timestamptz as to_at,
@@ -103,26 +93,10 @@ extension Statements {
     package static let countReplay = Statement<ReplayQuestion, ReplaySpan>(
         "replays.count",
         """
-        with span as materialized (
-          select r.*, coalesce(case when from_at is not null then feed_place(app_id, from_at - \(disorder)) end, '0')
-              as first_xid,
-            least(pg_snapshot_xmin(pg_current_snapshot()),
-              case when to_at is not null then feed_place(app_id, to_at + \(disorder)) end) as end_xid
-          from \(question)
-          where exists (select from endpoints n where n.id = $2 and \(isDefined))),
-        looked as materialized (
-          select e.type, e.user_id, e.event_id, e.at,
-            case when $9::text is not null then e.body ->> 'environment' end as environment
-          from span r cross join lateral (
-            select type, user_id, event_id, at, body from events
-            where app_id = r.app_id and (xid, id) >= (r.first_xid, 0) and xid < r.end_xid
-            order by xid, id limit (select \(ReplayQuestion.countedMax + 1))) e)
-        select r.first_xid::text::int8, r.end_xid::text::int8, (
-            select count(*) from looked e
-            where \(isReplayed) and \(EndpointFilter.passes(
-            type: "e.type", environment: "e.environment", types: "$8::text", environments: "$9::text"))),
-          (select count(*) <= \(ReplayQuestion.countedMax) from looked)
-        from span r
+        select first_xid::int8, end_xid::int8, events, is_counted
+        from endpoints n cross join lateral count_replay($1, $3, $4, string_to_array($5, ','), $6,
+          string_to_array($7, ',')::uuid[], string_to_array($8, ','), string_to_array($9, ',')) c
+        where n.id = $2 and \(isDefined)
         """,
         bind: { values($0) + [.text($0.endpoint.typesText), .text($0.endpoint.environmentsText)] },
         read: { row throws(PostgresError) in

@@ -132,7 +132,10 @@ struct Refusal: Sendable {
         Refusal(everybody, "delete from replays"),
         Refusal([.ingest, .worker, .scheduler, .support, .dashboard], "update replays set sent = 9"),
         Refusal([.worker, .scheduler, .dispatcher, .dashboard], "update replays set cancelled_by = 'nobody'"),
-        Refusal([.worker, .scheduler, .dashboard], "select feed_place('game', now())"),
+        Refusal(everybody, "select feed_place('game', now())"),
+        Refusal(
+            [.worker, .scheduler, .dispatcher, .dashboard],
+            "select count_replay('game', null, null, null, 'u1', null, null, null)"),
         // A dispatcher knows events, and neither proofs nor purchases.
         Refusal([.dispatcher], "select id from receipts"),
         Refusal([.dispatcher], "select transaction_id from grants"),
