@@ -51,7 +51,7 @@ create table endpoints (
     probe_at timestamptz,                       -- before, nothing is sent to a failing endpoint
     reason text collate "C",                    -- of a suspended endpoint: gone, exhausted
     last_status integer,
-    last_error text,
+    last_error text collate "C",
     succeeded_at timestamptz,
     failed_at timestamptz,
     turn uuid,                                  -- the dispatcher that sends to it
@@ -80,7 +80,7 @@ create table deliveries (
     failing_since timestamptz,
     due_at timestamptz,
     parked_at timestamptz,                      -- tried for too long: a person decides
-    reason text,                                -- of the last failure
+    reason text collate "C",                    -- of the last failure
     primary key (endpoint, stream),
     constraint deliveries_order check (done_sequence <= last_sequence),
     constraint deliveries_due check (

@@ -13,10 +13,10 @@ create table replays (
     endpoint uuid not null,
     from_at timestamptz,                        -- events of this time and later; null: of every time
     to_at timestamptz,                          -- events of before this time; null: of every time
-    types text[],                               -- null: all
+    types text[] collate "C",                   -- null: all
     user_id text collate "C",                   -- as in the other tables; null: all
     event_ids uuid[],                           -- null: all
-    requested_by text not null,
+    requested_by text collate "C" not null,
     requested_at timestamptz not null default now(),
     events bigint not null,                     -- how many were found among the first 100,001 of the span
     is_counted boolean not null,                -- false: the span has more
@@ -25,10 +25,10 @@ create table replays (
     end_xid xid8 not null,                      -- the events of this transaction and of later ones are not sent
     sent bigint not null default 0,
     attempts integer not null default 0,        -- failures in a row of the event whose turn it is
-    last_error text,
+    last_error text collate "C",
     due_at timestamptz default now(),           -- when it goes on; null once it has ended
     ended_at timestamptz,
-    cancelled_by text,
+    cancelled_by text collate "C",
     constraint replays_end check ((due_at is null) = (ended_at is not null)),
     constraint replays_cancelled check (cancelled_by is null or ended_at is not null)
 ) with (fillfactor = 50);
