@@ -103,8 +103,9 @@ import Testing
                 try await lab.lab.run("update replays set due_at = now()")
                 try await lab.lab.until("the replay is done") { try await Self.read(id, lab).state == .done }
                 #expect(try await Self.read(id, lab).sent == 40)
-                let first = try #require(receiver.received.first { $0.isReplay && $0.isTaken })
-                #expect(first.attempt >= 4, "each attempt has its number")
+                #expect(
+                    receiver.received.contains { $0.isReplay && $0.isTaken && $0.attempt >= 4 },
+                    "the event that was refused says which attempt it is")
             }
         }
     }

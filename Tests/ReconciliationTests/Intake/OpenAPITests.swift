@@ -198,7 +198,7 @@ import Yams
         let open: Set<String> = [
             "ReceiptRequest", "BatchRequest", "OrderRequest", "PaymentRequest", "ReportRequest", "InstallationRequest",
             "MergeRequest", "ConsentRequest", "ConsumptionRequest", "FeedCursorRequest", "HandOutRequest",
-            "DigestRequest", "NotificationRequest", "NotificationV1Request",
+            "DigestRequest", "ReplayRequest", "NotificationRequest", "NotificationV1Request",
             "answer",
             "Target", "TargetRequest", "Client", "device", "details", "signedTransaction", "receipt",
         ]

@@ -98,14 +98,19 @@ import Testing
     @Test("times: from is within, to is not; ids may stand in any spelling of a UUID")
     func choices() async throws {
         try await Self.run { intake in
-            try await intake.execute("update events set at = '2026-11-30T12:00:00Z' where user_id = 'bob'")
+            // An hour between each two, in the order of the feed.
+            try await intake.execute(
+                """
+                update events set at = timestamptz '2026-11-30T12:00:00Z'
+                  + (id - (select id from events where user_id = 'bob')) * interval '1 hour'
+                """)
             func count(_ members: String) async throws -> JSONValue? {
                 let answer = try await Self.post(intake, #"{"endpoint":"shop","dryRun":true,"# + members + "}")
                 guard answer.status == 200 else { throw Unexpected(text: answer.text) }
                 return answer["events"]
             }
-            #expect(try await count(#""to":"2026-11-30T12:00:00Z""#) == .integer(0))
-            #expect(try await count(#""to":"2026-11-30T12:00:00.001Z""#) == .integer(1))
+            #expect(try await count(#""userId":"bob","to":"2026-11-30T12:00:00Z""#) == .integer(0))
+            #expect(try await count(#""userId":"bob","to":"2026-11-30T12:00:00.001Z""#) == .integer(1))
             #expect(
                 try await count(#""from":"2026-11-30T20:00:00+08:00","to":"2026-11-30T20:00:01+08:00""#) == .integer(1))
             #expect(try await count(#""userId":"ann""#) == .integer(2))
