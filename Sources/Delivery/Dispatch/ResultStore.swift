@@ -7,8 +7,8 @@ import Service
 
 /// The results of one turn until they are stored, and the health of its endpoint.
 ///
-/// A result is a delivery that goes on, or a delivery that is due again later. Results are stored whoever has the turn
-/// by then; the health is stored by the dispatcher that has it.
+/// A result is a delivery that goes on, or a delivery that is due again later. This dispatcher stores results also after
+/// another one has taken the turn; the dispatcher that has the turn stores the health.
 struct ResultStore {
     /// So many results are stored at once.
     private static let batchMax = 128

@@ -59,7 +59,7 @@ import Testing
     }
 }
 
-/// Goal: no ring is lost: whoever serves an endpoint looks after each ring, and one ring serves it once.
+/// Goal: no ring is lost: the task that serves an endpoint looks after each ring, and one ring serves it once.
 @Suite struct TurnsTests {
     @Test("The first ring begins a turn, later ones go to it, and a ring at the end begins another")
     func rings() {

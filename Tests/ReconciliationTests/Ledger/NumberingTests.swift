@@ -6,8 +6,8 @@ import Testing
 
 @testable import Ledger
 
-/// Goal: each event of a user has the next number in the order of the feed, whoever numbers, whatever commits late and
-/// whoever is erased meanwhile (B8). Method: events by SQL in transactions that commit in chosen and in random orders,
+/// Goal: each event of a user has the next number in the order of the feed, whichever dispatcher numbers, and also where a
+/// transaction commits late or a user is erased meanwhile (B8). Method: events by SQL in transactions that commit in chosen and in random orders,
 /// the real numbering, and its numbers compared with the feed.
 @Suite(.timeLimit(.minutes(4))) struct NumberingTests {
     @Test("an event has no number before every older transaction has ended, and then its place in the feed")
