@@ -11,9 +11,9 @@ holds() {
 }
 is() { [[ $1 == "$2" ]] || { echo "is $1, must be $2" && return 1; }; }
 same() { diff "$1" "$2" | head -n 20 && [[ ${PIPESTATUS[0]} == 0 ]]; }
-# soon COMMAND…: true as soon as it is, within three minutes: the machine may be busy with a build as well.
+# soon COMMAND…: true as soon as it is, within five minutes: the machine may be busy with a build and tests as well.
 soon() {
-    local deadline=$((SECONDS + 180))
+    local deadline=$((SECONDS + 300))
     until "$@"; do
         ((SECONDS < deadline)) || return 1
         sleep 0.5
