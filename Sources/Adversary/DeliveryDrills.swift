@@ -13,25 +13,26 @@ extension Drill {
             endpoints: 1
         ) { stage in
             let endpoint = stage.endpoints[0]
-            let down = stage.scaled(.seconds(260), min: .seconds(26))
-            let hours = Duration.seconds(72 * 3600)
-            for dispatcher in stage.dispatchers {
-                stage.interruptDelivery()
-                await dispatcher.kill()
-                try await dispatcher.start(["MAKEGOOD_TIME_SCALE": "\(down / hours)"])
-            }
             endpoint.proxy.set(.cut)
             try await stage.expect("it is failing", within: .seconds(15)) {
                 try await stage.state(of: endpoint) == "failing"
             }
-            try await stage.sleep(down)
-            // A probe every 5 minutes less 20 %, the first ones earlier, and what was on the way.
-            let most = Int(hours / .seconds(240)) + 2 * TestEndpoint.concurrency
+            let (hours, steps) = (Duration.seconds(72 * 3600) * stage.world.shape.scale, 24)
+            for _ in 0..<steps {
+                try await stage.sleep(.seconds(1))
+                try await stage.age(endpoint, by: hours / steps)
+            }
+            let past = try await stage.world.count(
+                "select extract(epoch from now() - failing_since)::int8 from endpoints where state = 'failing'")
+            stage.expect("it fails for \(hours.short)", .seconds(past) >= hours, "\(Duration.seconds(past).short)")
+            // A probe in each step, the first ones before them, and what was on the way.
+            let most = 2 * steps + 2 * TestEndpoint.concurrency
             let failed = await stage.attempts("failed")
-            stage.expect("at most \(most) tries meanwhile", (1...most).contains(failed), "\(failed)")
+            stage.expect("at most \(most) tries meanwhile", (steps / 2...most).contains(failed), "\(failed)")
             let waiting = try await stage.world.count("select count(*) from deliveries where behind_xid is not null")
             endpoint.proxy.set(.forwarding)
-            try await stage.expect("it works again", within: .seconds(15)) {
+            // The next probe may be five of the dispatchers' minutes away, and a fifth more.
+            try await stage.expect("it works again", within: .seconds(15) + .seconds(360) * stage.world.shape.scale) {
                 try await stage.state(of: endpoint) == "working"
             }
             try await stage.expect("the \(waiting) users who waited have their events", within: .seconds(90)) {
@@ -136,6 +137,18 @@ extension Drill {
 }
 
 extension DrillContext {
+    /// Lets time go by for an endpoint: puts the times of its failures and of its next tries back.
+    fileprivate func age(_ endpoint: TestEndpoint, by time: Duration) async throws {
+        let (back, id) = ("interval '\(time / .seconds(1)) s'", endpoint.key.id.uuidString)
+        try await world.script(
+            """
+            update endpoints set failing_since = failing_since - \(back), probe_at = probe_at - \(back)
+            where id = '\(id)';
+            update deliveries set failing_since = failing_since - \(back), due_at = due_at - \(back)
+            where endpoint = '\(id)' and failing_since is not null
+            """)
+    }
+
     /// Waits until an endpoint has taken so many events more.
     fileprivate func expectMore(
         at endpoint: TestEndpoint, _ what: String, count: Int = 20, within limit: Duration

@@ -123,9 +123,6 @@ final class TestDeployment: Sendable {
             (Member.Role.ingest, shape.ingests), (.worker, shape.workers), (.scheduler, shape.schedulers),
             (.all, shape.alls), (.dispatcher, shape.dispatchers),
         ] {
-            var environment = environment
-            // An endpoint that took nothing for 30 days is suspended. By a clock that steps those are 30 of its days.
-            if role == .dispatcher, shape.stepsClock { environment["MAKEGOOD_TIME_SCALE"] = "1" }
             for number in 0..<count {
                 members.append(
                     try Member(
