@@ -37,6 +37,8 @@ package struct YearReport: Sendable {
     package var erased = 0
     /// The events that were compared.
     package var events = 0
+    /// The events that the app's backend got as webhooks.
+    package var delivered = 0
     /// Notifications that failed at Apple and that the notification history had to tell.
     package var failures = 0
     package var subscriptions = 0
@@ -63,7 +65,8 @@ package struct YearReport: Sendable {
             """
                 \(compared) transactions compared: \(granted) granted, \(unclaimed.count) without a known owner, \
             \(erased) of erased users left out; \(subscriptions) subscriptions, entitlements of \(users) users, \
-            \(events) events, \(failures) notifications that failed at Apple, \(limited) questions answered with 429
+            \(events) events and \(delivered) webhooks, \(failures) notifications that failed at Apple, \(limited) \
+            questions answered with 429
             """,
         ]
         for kind in Untold.allCases {

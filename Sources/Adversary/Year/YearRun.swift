@@ -68,6 +68,7 @@ package struct YearRun: Sendable {
             (shape.ingests, shape.workers, shape.schedulers) = (1, 2, 1)
             shape.stepsClock = true
             shape.rotas = rotas
+            if YearReceiver.isServed(by: setup.executable) { (shape.endpoints, shape.dispatchers) = (1, 1) }
             return try await TestDeployment.run(shape, on: servers, name: "year") { world in
                 var stage = try Stage(setup, plan, world, tell)
                 return try await stage.play()
@@ -96,6 +97,8 @@ package struct YearRun: Sendable {
         private var market: YearMarket
         private var isOut = false
         private var isLimited = false
+        /// Whether the workers have not begun anew since the day of 429.
+        private var keepsStop = false
         /// How many calls came before the day of 429, and how many got that answer in it.
         private var callsBefore = 0
         private var limited = 0
@@ -142,15 +145,13 @@ package struct YearRun: Sendable {
             }
             try await settle(from: minute, served)
             var report = try await audit(served)
-            report.head = head
-            report.limited = limited
+            (report.head, report.limited) = (head, limited)
             if limited > YearRun.limitedMax {
                 report.troubles.append("Apple was asked \(limited) times while it answered 429")
             }
             report.troubles += restless.map { "not at rest: \($0)" } + surprises
-            report.troubles += try await checks()
-            report.troubles += try await clockTroubles()
-            report.troubles += try await invariants()
+            report.troubles += try await YearChecks.run(world, clock, scale: setup.scale)
+            try await YearReceiver.audit(world, clock, &report)
             if setup.falsifies {
                 try await falsify()
                 report.noticed = try await audit(served).differences.count - report.differences.count
@@ -250,7 +251,6 @@ package struct YearRun: Sendable {
         // MARK: What breaks
 
         /// Lets Apple answer the questions of the sweeps with 429 and an hour's Retry-After, for a day on the clock.
-        /// Afterwards the workers begin anew: a process keeps the stop by a clock that does not step.
         private mutating func limitCalls(until end: Int) async throws {
             let isLimitedNow = plan.limited.contains(end - 1)
             guard isLimitedNow != isLimited else { return }
@@ -274,6 +274,14 @@ package struct YearRun: Sendable {
             limited = store.calls(after: before).count { $0.status == 429 }
             store.clearFaults()
             try turnNetsOff()
+            keepsStop = true
+        }
+
+        /// Lets the workers begin anew after the day of 429. The clock has stepped since: the database keeps a stop by
+        /// it, and a process by one that does not step.
+        private mutating func forgetStop() async throws {
+            guard keepsStop else { return }
+            keepsStop = false
             for worker in world.members(.worker) {
                 await worker.kill()
                 try await worker.start()
@@ -282,6 +290,7 @@ package struct YearRun: Sendable {
         }
 
         private mutating func breakThings(from begin: Int, until end: Int) async throws {
+            try await forgetStop()
             let isOutNow = plan.outage.contains(end - 1)
             if isOutNow, !isOut {
                 for ingest in world.members(.ingest) { await ingest.kill() }
@@ -289,6 +298,8 @@ package struct YearRun: Sendable {
             } else if !isOutNow, isOut {
                 for ingest in world.members(.ingest) { try await ingest.start() }
             }
+            // Back a step later: a dispatcher gives an endpoint up after 30 days, which are 36 hours at this scale.
+            for endpoint in world.endpoints { endpoint.proxy.set(isOutNow && !isOut ? .cut : .forwarding) }
             isOut = isOutNow
             try await limitCalls(until: end)
             for kill in plan.kills where (begin..<end).contains(kill.minute) {
@@ -428,6 +439,7 @@ package struct YearRun: Sendable {
             for _ in 0..<days {
                 minute += YearPlan.minutesPerDay
                 try await clock.step(by: YearPlan.minutesPerDay * 60, world)
+                try await forgetStop()
                 if isOut { try await breakThings(from: minute, until: minute + 1) }
                 try await hear(until: minute)
                 if served.contains(.notificationHistory) { try await calm() }
@@ -442,7 +454,7 @@ package struct YearRun: Sendable {
             let asked = off.isEmpty ? "" : " where sweep not in (\(off))"
             var seen = -1
             var since = ContinuousClock.now
-            _ = try await world.becomes(within: YearRun.calmMax) {
+            let isCalm = try await world.becomes(within: YearRun.calmMax) {
                 let count = try await world.count(
                     """
                     select (select count(*) from transactions) + (select count(*) from revocations)
@@ -452,49 +464,9 @@ package struct YearRun: Sendable {
                 guard ContinuousClock.now - since > .milliseconds(500) else { return false }
                 return try await world.count("select coalesce(sum(due), 0)::int8 from v_sweeps\(asked)") == 0
             }
-        }
-
-        /// Whether the database, the App Store and a process that has just started tell the same time.
-        private func clockTroubles() async throws -> [String] {
-            var troubles: [String] = []
-            let skew = try await clock.skew(world)
-            if skew > .seconds(5) { troubles.append("the clocks of database and App Store differ by \(skew.short)") }
-            guard let worker = world.members(.worker).first else { return troubles }
-            await worker.kill()
-            try await worker.start()
-            let ahead = worker.process?.clockOffset ?? 0
-            if abs(ahead - clock.ahead / .seconds(1)) > 60 {
-                troubles.append("a worker is \(Int(ahead)) s ahead of the machine, and not \(clock.ahead)")
-            }
-            return troubles
-        }
-
-        private func invariants() async throws -> [String] {
-            let database = world.patientDatabase()
-            let violations = try await Invariant.check(database, span: .all, scale: setup.scale)
-            await database.close()
-            return violations.map(\.text)
-        }
-
-        /// What `makegood check --full` and `makegood check --seals` ask beside the invariants: whether what was told
-        /// of each chain is what its facts say, and whether the sealed rows are as they were sealed.
-        private func checks() async throws -> [String] {
-            let database = world.patientDatabase()
-            var troubles = [try await FollowUpCheck.run(database, span: .all).violation?.text].compactMap(\.self)
-            let blocks = try await database.run(Statements.sealHeads, 1).first?.number ?? 0
-            if blocks == 0 { troubles.append("no rows were sealed") }
-            for number in stride(from: 1, through: blocks, by: 1) {
-                troubles += try await SealFinding.look(at: number, database).map {
-                    "seal \($0.block): \($0.what.rawValue) \($0.row ?? "")"
-                }
-            }
-            await database.close()
-            return troubles
+            guard isCalm == nil else { return }
+            let due = "select concat_ws(' ', sweep, due, progress) from v_sweeps\(asked) order by due desc limit 1"
+            tell("a sweep goes on: \(try await world.texts(due).first ?? "")")
         }
     }
-}
-
-extension Invariant.Violation {
-    /// The violation in a line of a report.
-    var text: String { "\(id) \(invariant): \(count), such as \(examples.prefix(2).joined(separator: ", "))" }
 }
