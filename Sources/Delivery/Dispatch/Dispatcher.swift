@@ -22,7 +22,7 @@ package struct Dispatcher: Service {
     /// Events that are numbered in one transaction.
     static let numberedMax = 1000
     /// The pause after all events have their numbers.
-    static let numberingInterval: Duration = .milliseconds(100)
+    static let numberingInterval: Duration = .milliseconds(50)
     /// How often endpoints are noted to stand in the configuration. After a day without that note no more deliveries
     /// are kept for an endpoint.
     static let registerInterval: Duration = .seconds(60)
@@ -125,7 +125,7 @@ package struct Dispatcher: Service {
         var registered: (endpoints: Set<UUID>, at: ContinuousClock.Instant)?
         while !Task.isShuttingDownGracefully, !Task.isCancelled {
             let endpoints = directory.current
-            var pause = max(.milliseconds(50), Self.numberingInterval * ledger.schedule.scale)
+            var pause = Self.numberingInterval
             do throws(LedgerError) {
                 // An endpoint that nobody knows gets nothing, so endpoints are made known first.
                 if registered.map({
