@@ -105,36 +105,39 @@ package final class SignedDataVerifier: Sendable {
         return notification
     }
 
-    /// Verifies Apple's signatures over a version 2 notification of any app, and over the data inside the notification.
-    /// The caller finds the app by the verified data, and compares.
+    /// Verifies Apple's signature over a version 2 notification of any app, and reads the data inside the notification.
+    /// The caller finds the app by the notification, and compares.
     ///
-    /// A wrong chain or signature of the data inside is a failure of the whole. Data that cannot be read, or that is
-    /// about another app or environment, is left out.
+    /// The signature covers the data inside too, so one signature proves that Apple said all of it. The signatures of
+    /// the data inside prove more: that the data holds on its own, as a receipt would. Data that cannot be read, or that
+    /// is about another app or environment, is left out.
+    /// - Parameter verifiesInside: whether the data inside must hold on its own. A wrong chain or signature of the data
+    ///   is a failure of the whole then.
     /// - Throws: the reason if Apple did not sign the notification, or if the text is no notification; retryable only
     ///   where a responder gave no answer.
-    package func notification(ofAnyApp jws: CompactJWS) async throws(VerificationFailure) -> SignedNotification {
+    package func notification(
+        ofAnyApp jws: CompactJWS, verifiesInside: Bool
+    ) async throws(VerificationFailure) -> SignedNotification {
         guard SignedDataKind.notification.isLike(jws.payload) else { throw VerificationFailure(.malformed) }
         let identity = SignedDataKind.notification.identity(of: jws.payload)
         try await verifySignature(of: jws, identity: identity, at: identity.signedDate ?? now())
         var notification = try Self.decoded(jws.payload, SignedNotification.init)
-        notification.transaction = try await inside(notification.signedTransactionInfo) {
-            jws throws(VerificationFailure) in try await transaction(jws)
-        }
-        notification.renewalInfo = try await inside(notification.signedRenewalInfo) {
-            jws throws(VerificationFailure) in try await renewalInfo(jws)
-        }
-        notification.appTransaction = try await inside(notification.signedAppTransactionInfo) {
-            jws throws(VerificationFailure) in try await appTransaction(jws)
-        }
+        notification.transaction = try await inside(
+            notification.signedTransactionInfo, .transaction, verifies: verifiesInside, SignedTransaction.init)
+        notification.renewalInfo = try await inside(
+            notification.signedRenewalInfo, .renewalInfo, verifies: verifiesInside, SignedRenewalInfo.init)
+        notification.appTransaction = try await inside(
+            notification.signedAppTransactionInfo, .appTransaction, verifies: verifiesInside, SignedAppTransaction.init)
         return notification
     }
 
     private func inside<Model>(
-        _ jws: String?, _ verify: (String) async throws(VerificationFailure) -> Model
+        _ text: String?, _ kind: SignedDataKind, verifies: Bool,
+        _ decode: ([String: JSON]) throws(FieldMismatch) -> Model
     ) async throws(VerificationFailure) -> Model? {
-        guard let jws else { return nil }
+        guard let text else { return nil }
         do throws(VerificationFailure) {
-            return try await verify(jws)
+            return try Self.decoded(try await payload(of: text, as: kind, verifies: verifies), decode)
         } catch {
             guard [.malformed, .wrongApp, .wrongEnvironment].contains(error.reason) else { throw error }
             return nil
@@ -142,13 +145,15 @@ package final class SignedDataVerifier: Sendable {
     }
 
     /// The payload of a JWS that is Apple's data about this app, as this kind.
+    ///
+    /// - Parameter verifies: false where a verified signature covers the text already.
     package func payload(
-        of text: String, as kind: SignedDataKind, at date: Date? = nil
+        of text: String, as kind: SignedDataKind, at date: Date? = nil, verifies: Bool = true
     ) async throws(VerificationFailure) -> [String: JSON] {
         let jws = try CompactJWS(
             text, bytesMax: kind == .notification ? CompactJWS.notificationBytesMax : CompactJWS.sizeLimit)
         let identity = kind.identity(of: jws.payload)
-        if !isExemptFromSignature(identity) {
+        if verifies, !isExemptFromSignature(identity) {
             try await verifySignature(of: jws, identity: identity, at: date ?? identity.signedDate ?? now())
         }
         try check(identity, of: jws.payload, as: kind)

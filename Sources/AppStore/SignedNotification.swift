@@ -26,7 +26,8 @@ package struct SignedNotification: Sendable, Hashable {
     package var signedRenewalInfo: String?
     package var signedAppTransactionInfo: String?
 
-    /// The same, verified.
+    /// The same, covered by Apple's signature over the notification, or verified by itself: the verifier's caller says
+    /// which.
     package internal(set) var transaction: SignedTransaction?
     package internal(set) var renewalInfo: SignedRenewalInfo?
     package internal(set) var appTransaction: SignedAppTransaction?

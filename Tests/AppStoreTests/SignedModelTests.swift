@@ -375,7 +375,9 @@ import Testing
         #expect(idless.notificationType == "NEW" && idless.notificationUUID.isEmpty)
     }
 
-    @Test func `of the data inside, a forged one refuses all, and a strange one is left out`() async throws {
+    @Test func `of the data inside, a forged one refuses all if it must hold itself, and a strange one is left out`()
+        async throws
+    {
         let forged = try TestAuthority().sign(Payload.transaction())
         let otherApp = try authority.sign(Payload.transaction(bundleId: "com.example.other"))
         let good = try authority.sign(Payload.transaction())
@@ -391,6 +393,9 @@ import Testing
             } catch {
                 #expect(error.reason == expected)
             }
+            // Apple's signature over the whole covers what is inside.
+            let covered = try await verifier.notification(ofAnyApp: jws, verifiesInside: false)
+            #expect((covered.transaction == nil) == (inner == otherApp || inner == "x"))
         }
     }
 
@@ -403,7 +408,11 @@ import Testing
             ("a.b.c", .malformed),
             (try authority.sign(Payload.transaction()), .malformed), (try authority.sign("[]"), .malformed),
         ] {
-            await #expect(throws: VerificationFailure(expected)) { try await verifier.notification(ofAnyApp: jws) }
+            for verifiesInside in [true, false] {
+                await #expect(throws: VerificationFailure(expected)) {
+                    try await verifier.notification(ofAnyApp: jws, verifiesInside: verifiesInside)
+                }
+            }
         }
     }
 

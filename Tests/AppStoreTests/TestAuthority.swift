@@ -204,7 +204,10 @@ extension SignedDataVerifier {
     }
 
     /// Verifies a notification of any app, given as text.
-    func notification(ofAnyApp text: String) async throws(VerificationFailure) -> SignedNotification {
-        try await notification(ofAnyApp: try CompactJWS(text, bytesMax: CompactJWS.notificationBytesMax))
+    func notification(
+        ofAnyApp text: String, verifiesInside: Bool = true
+    ) async throws(VerificationFailure) -> SignedNotification {
+        let jws = try CompactJWS(text, bytesMax: CompactJWS.notificationBytesMax)
+        return try await notification(ofAnyApp: jws, verifiesInside: verifiesInside)
     }
 }

@@ -91,7 +91,7 @@ package struct ParserProbe: Sendable {
         let isBelieved = (try? await verifier.notification(text)) != nil
         let jws = try? CompactJWS(text, bytesMax: CompactJWS.notificationBytesMax)
         var isApples = false
-        if let jws { isApples = (try? await verifier.notification(ofAnyApp: jws)) != nil }
+        if let jws { isApples = (try? await verifier.notification(ofAnyApp: jws, verifiesInside: true)) != nil }
         guard isApples || !isBelieved else { return .broken("ingest refuses what a worker believes") }
         guard isBelieved, let jws else { return .refused }
         return .believed(JSON.object(jws.payload).bytes)

@@ -16,8 +16,8 @@ package import WorkQueue
 ///
 /// Apple sends no credential: the signature is the credential, or in version 1 the app's shared secret. One address
 /// serves all apps and both environments. Ingest answers 200 after the row is committed, and a worker reads what the
-/// notification says. Apple takes each answer but 200 as a failure, and comes again a few times only. So a fault of
-/// ours is 503, a ingest refuses missing shared secret too, and nothing that Apple did sign.
+/// notification says. Apple takes each answer but 200 as a failure, and comes again a few times only. So ingest answers a
+/// fault of ours with 503, and so a missing shared secret, and refuses nothing that Apple signed.
 package struct NotificationRoutes: Sendable {
     /// The outcome of a notification's post. The raw value is the word in metrics and answers.
     private enum Outcome: String {

@@ -4,8 +4,9 @@ import Synchronization
 
 /// The verifiers of the configuration in force, made anew after a reload has changed it.
 ///
-/// Each app's verifier believes Apple's roots and those that the app names. Ingest asks no responder whether a
-/// certificate was revoked: a worker does before it believes a notification.
+/// Each app's verifier believes Apple's roots and those that the app names. Ingest verifies Apple's signature over the
+/// whole notification, which covers the data inside. A worker verifies the data inside too, and asks a responder
+/// whether a certificate was revoked, before the worker believes a notification.
 final class NotificationVerifiers: Sendable {
     struct OfConfiguration: Sendable {
         fileprivate struct App: Sendable {
@@ -54,7 +55,8 @@ final class NotificationVerifiers: Sendable {
                 ofBundle.first { app in
                     shown?.environment.map(app.configuration.identity.environments.contains) ?? false
                 } ?? ofBundle.first
-            let notification = try await (app?.verifier ?? ofStrangers).notification(ofAnyApp: jws)
+            let notification = try await (app?.verifier ?? ofStrangers).notification(
+                ofAnyApp: jws, verifiesInside: false)
             let isOfApp = app.map { notification.isOf($0.configuration.identity, bundleID: bundleID) } ?? false
             return (notification, isOfApp ? app?.configuration : nil)
         }

@@ -23,7 +23,8 @@ enum NotificationHold: Sendable, Equatable {
     case typeUnknown
     /// No app here has its bundle id.
     case appUnknown
-    /// The notification does not verify as it did at ingest: roots or the configuration have changed.
+    /// The notification does not verify as it did at ingest, because roots or the configuration have changed; or the
+    /// data inside does not hold on its own.
     case notVerified(VerificationFailure.Reason)
 
     var word: String {
@@ -96,7 +97,7 @@ struct NotificationReader: Sendable {
         } catch {
             guard error.reason == .malformed else { throw error }
             let jws = try CompactJWS(payload, bytesMax: CompactJWS.notificationBytesMax)
-            return (try await app.verifier.notification(ofAnyApp: jws), false)
+            return (try await app.verifier.notification(ofAnyApp: jws, verifiesInside: true), false)
         }
     }
 

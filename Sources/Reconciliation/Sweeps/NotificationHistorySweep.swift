@@ -181,7 +181,7 @@ struct NotificationHistorySweep: Sendable {
         let (notification, bundleID): (SignedNotification, String?)
         do throws(VerificationFailure) {
             let jws = try CompactJWS(payload, bytesMax: CompactJWS.notificationBytesMax)
-            notification = try await app.verifier.notification(ofAnyApp: jws)
+            notification = try await app.verifier.notification(ofAnyApp: jws, verifiesInside: false)
             bundleID = notification.bundleId ?? SignedNotification.bundleIDOfNewerObject(in: jws.payload)
         } catch {
             return error.isRetryable ? .unknownYet : .unverified

@@ -186,6 +186,24 @@ import Testing
         }
     }
 
+    @Test("P18: of a notification whose inside Apple did not sign nothing is believed, and a person sees it")
+    func forgedInside() async throws {
+        try await VerifyLab.with { lab in
+            let processor = try await Self.processor(lab, try lab.configuration())
+            let sale = try await lab.sell()
+            let forged = String(sale.signedTransaction.dropLast(4)) + "AAAA"
+            let data: [String: Any] = [
+                "appAppleId": 1, "bundleId": VerifyLab.bundleID, "environment": "Production",
+                "signedTransactionInfo": forged,
+            ]
+            let id = try await Self.hear(
+                try Self.sign(data, type: "DID_RENEW", in: lab), type: "DID_RENEW", by: processor, in: lab)
+            #expect(try await Self.standing(id, lab) == "held signature 0")
+            #expect(try await lab.lab.number("select count(*) from transactions") == 0)
+            #expect(try await lab.lab.number("select count(*) from receipts where lane = 'unposted'") == 0)
+        }
+    }
+
     @Test("what is of an unknown app ends after thirty days; of an app that was configured once at the second look")
     func unknownAppEnds() async throws {
         try await VerifyLab.with { lab in
