@@ -177,7 +177,7 @@ extension AppPolicy {
                 transfer: transfer(of: transaction, kind, claim, decision), heldBy: heldBy, rival: rival)
         }
         func held(_ reason: Reason, _ found: Match) -> Verdict.Entry {
-            entry(.held(reason), heldBy: .init(found.source, reasons: found.reasons))
+            entry(.held(reason), heldBy: .init(found.source, reasons: found.reasons, owner: found.userID))
         }
         let nothing = nothingToGive(transaction, kind, claim, evidence)
         // A person found out that the former system has not given it.

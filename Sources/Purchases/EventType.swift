@@ -8,6 +8,7 @@ package enum EventType: String, Sendable, CaseIterable {
     case purchaseConfirmed = "purchase.confirmed"
     case purchaseRevoked = "purchase.revoked"
     case purchaseReinstated = "purchase.reinstated"
+    case purchaseHeld = "purchase.held"
     case possibleDoubleCharge = "purchase.possible_double_charge"
     case subscriptionStarted = "subscription.started"
     case subscriptionRenewed = "subscription.renewed"
@@ -67,7 +68,8 @@ package enum EventType: String, Sendable, CaseIterable {
 
     private var row: (subject: Subject, since: String, schema: Int) {
         switch self {
-        case .purchaseGranted, .purchaseConfirmed, .purchaseRevoked, .purchaseReinstated, .possibleDoubleCharge:
+        case .purchaseGranted, .purchaseConfirmed, .purchaseRevoked, .purchaseReinstated, .purchaseHeld,
+            .possibleDoubleCharge:
             (.purchase, "0.1.0", 1)
         case .subscriptionStarted, .subscriptionRenewed, .subscriptionRecovered, .subscriptionInGrace,
             .subscriptionInRetry, .subscriptionExpired, .subscriptionRevoked, .subscriptionChanged, .priceConsent,

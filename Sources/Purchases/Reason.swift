@@ -135,6 +135,10 @@ extension Reason {
         .foreignOrder, .foreignRecord, .tokenDisputed, .unclaimed,
     ]
 
+    /// Reasons of a hold of which the owner is told, if the owner is known (`purchase.held`). For every other reason
+    /// nobody knows who the owner is, or the purchase is another user's or another system's, so far.
+    package static let toldToOwner: [Reason] = [.productUnknown, .itemUnknown, .sandbox, .review, .purchaseAhead]
+
     /// Reasons of an open purchase that waits for something other than a try at Apple.
     package static let waiting: [Reason] = [.historyPending, .unclaimedYet]
 

@@ -29,10 +29,13 @@ package struct Verdict: Sendable {
         package struct HoldingRow: Sendable, Equatable {
             package let source: BindingSource
             package var reasons: [MatchReason] = []
+            /// The owner whom the row found. Nil: the row could not name one, or nobody is told (shadow).
+            package var owner: String?
 
-            package init(_ source: BindingSource, reasons: [MatchReason] = []) {
+            package init(_ source: BindingSource, reasons: [MatchReason] = [], owner: String? = nil) {
                 self.source = source
                 self.reasons = reasons
+                self.owner = owner
             }
         }
 
@@ -50,9 +53,10 @@ package struct Verdict: Sendable {
             self.rival = rival
         }
 
-        /// The same purchase and owner, decided otherwise.
+        /// The same purchase and owner, decided otherwise. Of a hold nobody is told then.
         package func with(_ decision: Decision) -> Entry {
             var row = heldBy
+            row?.owner = nil
             if case .held = decision { row = row ?? match.map { HoldingRow($0.source, reasons: $0.reasons) } }
             var entry = Entry(
                 transaction: transaction, soldAs: kind, decision: decision, match: match,

@@ -32,7 +32,8 @@ import Testing
             decisions: .transactions([
                 Verdict.Entry(
                     transaction: transaction, decision: decision,
-                    match: owner.map { Match(userID: $0, source: source, reasons: [.orderOpen]) }, rival: "u3")
+                    match: owner.map { Match(userID: $0, source: source, reasons: [.orderOpen]) },
+                    heldBy: .init(.poster, owner: owner), rival: "u3")
             ]), dueIn: .seconds(60))
         return VerdictRow.rows(of: [verdict])[0]
     }
@@ -102,6 +103,28 @@ import Testing
             }
         }
         return all
+    }
+
+    @Test("B8: the owner is told of a hold for the reasons of the table alone, and nobody where no owner is known")
+    func heldOwners() {
+        var told: Set<String> = []
+        for entry in Self.cases() {
+            let reason = entry.outcome.reason ?? ""
+            let isTold = entry.outcome.state == .held && Reason.toldToOwner.map(\.rawValue).contains(reason)
+            #expect(entry.outcome.heldOwner == (isTold ? entry.row.match?.userID : nil), "\(entry.outcome)")
+            if entry.outcome.heldOwner != nil { told.insert(reason) }
+        }
+        #expect(told == ["review", "product_unknown"])
+        // Beyond a limit the purchase would be given, and is held.
+        let row = Self.row(Self.asked[0], poster: "u1", owner: "u2", possession: true)
+        for (limit, reason) in [(LimitPlace.Limit.makeUpUser, "review"), (.sandboxApp, "sandbox")] {
+            var gate = Gate()
+            gate.lacking = [limit]
+            let outcome = row.outcome(
+                row.decision(behind: gate), behind: gate, isWon: false, standing: Standing(), transfer: nil,
+                now: Self.now, disputedFor: 86_400)
+            #expect(outcome.reason == reason && outcome.heldOwner == "u2")
+        }
     }
 
     @Test("granted is only what this very receipt has a grant of")

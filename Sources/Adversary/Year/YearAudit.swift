@@ -63,6 +63,7 @@ struct YearAudit {
         try await audit.compareEntitlements()
         try await audit.compareRevocations()
         try await audit.compareGoods()
+        try await audit.compareHolds()
         try await audit.compareSubscriptions()
         return audit.result
     }

@@ -88,6 +88,43 @@ extension YearAudit {
         }
     }
 
+    // MARK: Holds
+
+    /// Compares `purchase.held` with the books, and with the purchases that the ledger holds now.
+    mutating func compareHolds() async throws {
+        let sold = Dictionary(purchases.map { ($0.transactionId, $0) }, uniquingKeysWith: { first, _ in first })
+        var told: Set<String> = []
+        for row in try await rows(
+            """
+            select concat_ws('|', transaction_id, body ->> 'reason', body ->> 'productId', user_id)
+            from events where type = '\(EventType.purchaseHeld.rawValue)'
+            """, columns: 4)
+        {
+            result.events += 1
+            guard let purchase = sold[row[0]], purchase.productId == row[2] else {
+                result.differences.append(
+                    .init(customer: nil, transactionID: row[0], what: "is told as held, and was never sold"))
+                continue
+            }
+            if !told.insert("\(row[0]) \(row[1])").inserted { differ(purchase, "was told twice as held \(row[1])") }
+            if !books.isErased(purchase.account),
+                !owners(of: purchase).union(books.users[purchase.account] ?? []).contains(row[3])
+            {
+                differ(purchase, "was told to \(row[3]) as held")
+            }
+        }
+        let reasons = Reason.toldToOwner.map { "'\($0.rawValue)'" }.joined(separator: ", ")
+        for row in try await rows(
+            """
+            select concat_ws('|', transaction_id, reason) from outcomes
+            where state = 'held' and reason in (\(reasons)) and binding_source is not null
+            """, columns: 2)
+        {
+            guard let purchase = sold[row[0]], !told.contains("\(row[0]) \(row[1])") else { continue }
+            differ(purchase, "is held \(row[1]), and its owner was not told")
+        }
+    }
+
     // MARK: Subscriptions
 
     /// Compares the last told event of each chain with the told state, which ``compareStates()`` compares with the

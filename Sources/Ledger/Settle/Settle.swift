@@ -308,7 +308,9 @@ struct SettleTransaction {
         for purchase in purchases where purchase.isWon {
             events += [SettledEvent.granted(purchase.row)].compactMap { $0 } + SettledEvent.beside(purchase.row)
         }
-        var disputes = purchases.filter { summaries[$0.row.verdict.receiptID] != nil }.flatMap(SettledEvent.disputes)
+        let stored = purchases.filter { summaries[$0.row.verdict.receiptID] != nil }
+        events += stored.compactMap(SettledEvent.held)
+        var disputes = stored.flatMap(SettledEvent.disputes)
         disputes.sort { $0.id.text < $1.id.text }
         return (queue(Statements.writeEvents, events + disputes + moves.flatMap(SettledEvent.moved)), disputes)
     }

@@ -142,6 +142,22 @@ extension SettledEvent {
         return events
     }
 
+    /// That a purchase of a known owner is held, to the owner: once for each reason.
+    static func held(_ purchase: SettledPurchase) -> SettledEvent? {
+        guard let owner = purchase.outcome.heldOwner, let reason = purchase.outcome.reason,
+            let transaction = purchase.row.transaction
+        else { return nil }
+        return SettledEvent(
+            .purchaseHeld, to: owner, about: transaction.id, of: purchase.row, distinction: "." + reason,
+            [
+                .init("productId", .string(transaction.productID)),
+                .init("quantity", .number("\(transaction.quantity)")),
+                .init("environment", .string(transaction.environment)),
+                .init("originalTransactionId", .string(transaction.originalID)),
+                .init("purchasedAt", .string(transaction.purchasedAt.rfc3339)), .init("reason", .string(reason)),
+            ])
+    }
+
     /// That a purchase moved to who claimed it, to both users. It may move again, but by another receipt.
     static func moved(_ move: SettledMove) -> [SettledEvent] {
         guard let poster = move.row.poster, let transaction = move.row.transaction else { return [] }

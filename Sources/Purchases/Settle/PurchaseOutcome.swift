@@ -28,6 +28,8 @@ package struct PurchaseOutcome: Sendable, Equatable {
     package var disputedHolder: String?
     /// The other user for whom less than proof speaks.
     package var rival: String?
+    /// The owner who is told that the purchase is held.
+    package var heldOwner: String?
 
     /// Whether it is granted and Apple has not confirmed it.
     package var isUnconfirmed: Bool { reason == "unconfirmed" }
@@ -140,6 +142,9 @@ extension VerdictRow {
         outcome.rival = rival(
             state, decision, outcome.keepsCopyUntil, isWon: isWon, had: had, holder: holder, isDisputed: isDisputed,
             recordPoster: standing.granteeReceiptPoster)
+        if state == .held, let reason = outcome.reason, Reason.toldToOwner.contains(where: { $0.rawValue == reason }) {
+            outcome.heldOwner = isHeld(asked) ? entry?.heldBy?.owner : match?.userID
+        }
         return outcome
     }
 

@@ -158,7 +158,11 @@ struct SettleTrial: Sendable {
     ) -> Verdict.Decisions {
         if isTransient, Bool.random(using: &random) { return .receipt(.open(.appleUnavailable)) }
         guard !receipt.transactions.isEmpty else { return .receipt(.held(.noTransactionYet)) }
-        var entries = receipt.transactions.map { Verdict.Entry(transaction: $0, decision: Self.decide($0, phase)) }
+        var entries = receipt.transactions.map { transaction in
+            Verdict.Entry(
+                transaction: transaction, decision: Self.decide(transaction, phase),
+                heldBy: .init(.poster, owner: receipt.posted.userID))
+        }
         if isTransient {
             let index = Int.random(in: entries.indices, using: &random)
             entries[index] = .init(transaction: entries[index].transaction, decision: .open(.appleAnswer))
@@ -235,6 +239,21 @@ extension SettleTrial {
             group by 1 having count(e.event_id) <> 1
             union all select transaction_id from events
               where type = 'purchase.granted' and transaction_id not in (select transaction_id from grants)
+            """
+        ),
+        (
+            "a hold of a known owner is told, once for each reason, and nothing else is told as held",
+            """
+            select o.transaction_id from (
+              select distinct transaction_id, reason from outcomes
+              where state = 'held' and reason in (\(Reason.toldToOwner.map { "'\($0.rawValue)'" }.joined(separator: ",")))
+                and binding_source is not null) o
+              left join events e on e.transaction_id = o.transaction_id and e.type = 'purchase.held'
+                and e.body ->> 'reason' = o.reason
+            group by o.transaction_id, o.reason having count(e.event_id) <> 1
+            union all select e.transaction_id from events e
+            where e.type = 'purchase.held' and not exists (
+              select from receipts r where r.id = e.receipt_id and r.user_id = e.user_id)
             """
         ),
         (

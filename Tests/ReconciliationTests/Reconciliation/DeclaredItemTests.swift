@@ -175,7 +175,8 @@ import Testing
                 let given = try await lab.lab.texts(
                     """
                     select g.transaction_id || ' ' || g.item || ' ' || (e.body -> 'target' ->> 'server')
-                    from grants g join events e using (transaction_id) order by g.transaction_id
+                    from grants g join events e using (transaction_id)
+                    where e.type = 'purchase.granted' order by g.transaction_id
                     """)
                 #expect(given == zip(ids, ["sword s1", "shield s2"]).map { "\($0) \($1)" }.sorted())
             }
