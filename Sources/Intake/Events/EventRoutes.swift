@@ -10,7 +10,8 @@ package import Settings
 import Synchronization
 
 /// `GET /v1/events?after=CURSOR&limit=N&wait=S&appId=A`: the app backend's feed, in commit order and without gaps. With
-/// `types=T,…` events of these types alone; `group=NAME` in the place of `after` reads behind a stored cursor.
+/// `types=T,…` events of these types alone; `group=NAME` in the place of `after` reads behind a stored cursor;
+/// `undelivered=ENDPOINT` events that an endpoint has yet to take.
 ///
 /// Reading changes nothing: the backend keeps its cursor, or stores it in a group (``FeedGroupRoutes``), and may read
 /// any part again. Event ids are derived from the purchase's data, so a backend that stores the last id of each purchase
@@ -44,7 +45,7 @@ package struct EventRoutes: Sendable {
         router.serve(
             "/v1/events",
             [
-                .get: Endpoint("after", "group", "types", "limit", "wait", "appId") { request, _ in
+                .get: Endpoint("after", "group", "types", "undelivered", "limit", "wait", "appId") { request, _ in
                     try await get(request)
                 }
             ])
@@ -55,6 +56,8 @@ package struct EventRoutes: Sendable {
         var apps: [String]
         /// Nil: all types.
         var types: Set<String>?
+        /// Of an endpoint that has yet to take the events. Nil: whether they were taken does not matter.
+        var endpoint: EndpointFilter?
         var limit: Int
     }
 
@@ -67,13 +70,23 @@ package struct EventRoutes: Sendable {
         let wait = try WaitParameter(request).duration
         var question = Question(
             apps: [], types: try Self.types(request), limit: try request.limit(Self.limitDefault, max: Self.limitMax))
-        let after: EventCursor
+        question.endpoint = try endpoint(request, caller)
+        var after: EventCursor
         if let stored = try await storedPlace(request, caller) {
             question.apps = [stored.appID]
             after = stored.cursor
         } else {
             question.apps = try caller.apps(request.parameter("appId"), of: configuration.current.appIDs)
             after = try Self.cursor(request)
+        }
+        if let endpoint = question.endpoint {
+            question.apps = [endpoint.key.appID]
+            // Everything before was taken.
+            if let taken = try await ledger.run(Statements.deliveredCursor, endpoint.key.id).first,
+                (taken.place, taken.id) > (after.place, after.id)
+            {
+                after = taken
+            }
         }
         var page = try await read(question, after: after)
         // A reader with such a place would wait for ever.
@@ -95,22 +108,33 @@ package struct EventRoutes: Sendable {
         return try Self.response(page, try await reveal(page.events))
     }
 
-    /// The next events of the question. With types, the page may be empty though more follow: its `next` lies behind
-    /// the events of other types that were read.
+    /// The next events of the question. With types or an endpoint, the page may be empty though more follow: its `next`
+    /// lies behind the other events that were read.
     private func read(_ question: Question, after: EventCursor) async throws -> Page {
-        func look(after: EventCursor, limit: Int) async throws -> [Event] {
-            try await ledger.run(Statements.readEvents, .init(apps: question.apps, after: after, limit: limit))
+        func look(after: EventCursor, limit: Int) async throws -> [(event: Event, isWanted: Bool)] {
+            let read: [(event: Event, isWanted: Bool)]
+            if let endpoint = question.endpoint {
+                read = try await ledger.run(
+                    Statements.readUndelivered, .init(filter: endpoint, after: after, limit: limit)
+                ).map { ($0.event, $0.isUndelivered) }
+            } else {
+                read = try await ledger.run(
+                    Statements.readEvents, .init(apps: question.apps, after: after, limit: limit)
+                ).map { ($0, true) }
+            }
+            guard let types = question.types else { return read }
+            return read.map { ($0.event, $0.isWanted && types.contains($0.event.type)) }
         }
-        guard let types = question.types else {
-            let events = try await look(after: after, limit: question.limit)
+        guard question.types != nil || question.endpoint != nil else {
+            let events = try await look(after: after, limit: question.limit).map(\.event)
             return (events, events.last?.cursor ?? after)
         }
         var next = after
         for _ in 0..<Self.pagesMax {
             let read = try await look(after: next, limit: Self.limitMax)
-            let wanted = read.filter { types.contains($0.type) }.prefix(question.limit)
+            let wanted = read.lazy.filter(\.isWanted).map(\.event).prefix(question.limit)
             if let last = wanted.last, wanted.count == question.limit { return (Array(wanted), last.cursor) }
-            next = read.last?.cursor ?? next
+            next = read.last?.event.cursor ?? next
             if !wanted.isEmpty || read.count < Self.limitMax { return (Array(wanted), next) }
         }
         return ([], next)
@@ -130,6 +154,19 @@ package struct EventRoutes: Sendable {
             throw Problem.noFeedGroup(field: "group")
         }
         return (appID, group.cursor)
+    }
+
+    /// The filter of the endpoint that the request names; nil where the request names none.
+    private func endpoint(_ request: Request, _ caller: Caller) throws(Problem) -> EndpointFilter? {
+        guard let name = request.parameter("undelivered") else { return nil }
+        guard request.parameter("group") == nil else {
+            throw .badParameter("group", "left out beside undelivered: what an endpoint has taken is its own place")
+        }
+        let appID = try caller.app(request.parameter("appId"), of: configuration.current.appIDs)
+        guard let endpoint = configuration.current.endpoint(name, of: appID) else {
+            throw .badParameter("undelivered", "the name of an endpoint of the app in the configuration")
+        }
+        return endpoint
     }
 
     /// The user ids behind the keys; empty where the events hold the ids themselves.
@@ -168,6 +205,17 @@ package struct EventRoutes: Sendable {
         let entries = try page.events.map { JSONValue.object(try $0.members(of: users[$0.user])) }
         return Response(
             json: .object([.init("events", .array(entries)), .init("next", .string(page.next.text))]))
+    }
+}
+
+extension Configuration {
+    /// Which events an endpoint of an app gets; nil: the file defines no such endpoint.
+    func endpoint(_ name: String, of appID: String) -> EndpointFilter? {
+        apps[appID]?.endpoints.first { $0.name.isSameText(as: name) }.map { endpoint in
+            EndpointFilter(
+                key: EndpointKey(appID: appID, name: endpoint.name), types: endpoint.typeNames,
+                environments: endpoint.environmentNames)
+        }
     }
 }
 

@@ -105,15 +105,8 @@ package struct ReplayRoutes: Sendable {
     private func question(
         _ asked: Asked, of appID: String, _ configuration: Configuration
     ) async throws -> ReplayQuestion {
-        guard
-            let settings = configuration.apps[appID]?.endpoints.first(where: {
-                $0.name.isSameText(as: asked.endpoint)
-            })
-        else { throw Problem.noEndpoint }
-        var question = ReplayQuestion(
-            EndpointFilter(
-                key: EndpointKey(appID: appID, name: settings.name), types: settings.typeNames,
-                environments: settings.environmentNames))
+        guard let endpoint = configuration.endpoint(asked.endpoint, of: appID) else { throw Problem.noEndpoint }
+        var question = ReplayQuestion(endpoint)
         (question.from, question.to, question.types, question.ids) = (asked.from, asked.to, asked.types, asked.ids)
         question.user = asked.userID
         if let userID = asked.userID, let keys = configuration.userKeys {

@@ -5,7 +5,8 @@ extension Rights {
         table(
             "event_progress",
             [
-                .dispatcher: [.select, .update("xid", "id", "at")], .scheduler: [.select], .support: [.select],
+                .dispatcher: [.select, .update("xid", "id", "at")], .ingest: [.select("xid", "id")],
+                .scheduler: [.select], .support: [.select],
             ]),
         table(
             "event_users",
@@ -15,7 +16,7 @@ extension Rights {
             ]),
         table(
             "event_sequences",
-            [.dispatcher: [.select, .insert], .scheduler: [.select], .support: [.select]]),
+            [.dispatcher: [.select, .insert], .ingest: [.select], .scheduler: [.select], .support: [.select]]),
         // Whoever may update an endpoint may tell of it (0035_delivery.sql).
         table(
             "endpoints",
@@ -27,7 +28,7 @@ extension Rights {
                         "last_error",
                         "succeeded_at", "failed_at", "turn", "turn_until", "seen_at"),
                 ],
-                .ingest: [.select("id", "name", "seen_at")], .scheduler: [.select],
+                .ingest: [.select("id", "app_id", "name", "seen_at")], .scheduler: [.select],
                 .support: [.select, .update("state", "failing_since", "probes", "probe_at", "reason")],
             ]),
         table(
@@ -40,6 +41,10 @@ extension Rights {
                     .update(
                         "last_sequence", "done_sequence", "behind_xid", "behind_id", "previous_event_id", "attempts",
                         "failed_sequence", "failing_since", "due_at", "parked_at", "reason"),
+                ],
+                // Ingest serves GET /v1/events?undelivered=.
+                .ingest: [
+                    .select("endpoint", "stream", "last_sequence", "done_sequence", "behind_xid", "behind_id")
                 ],
                 .scheduler: [.select],
                 .support: [

@@ -20,6 +20,7 @@ extension Event {
         if type?.namesTransaction != false { members.append(.init("transactionId", .string(transactionID))) }
         if type?.namesReceipt != false { members.append(.init("receiptId", .string(receiptID.text))) }
         members.append(.init("at", .string(at.rfc3339)))
+        if let sequence { members.append(.init("sequence", .integer(sequence))) }
         members.append(.init("data", try JSONValue(parsing: Array(body.utf8))))
         return members
     }

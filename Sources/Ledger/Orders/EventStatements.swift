@@ -14,6 +14,9 @@ package struct Event: Sendable, Equatable {
     /// A JSON object.
     package let body: String
     package let at: Date
+    /// The event's number among those of its user, from 1 on, where the feed was read. Nil: no dispatcher has numbered
+    /// the event.
+    package var sequence: Int?
 }
 
 /// A place in the feed, in commit order, not in insertion order. The place keeps its meaning on a server that was
@@ -55,6 +58,19 @@ extension Statements {
         }
     }
 
+    /// A page of the feed with a look at an endpoint.
+    package struct UndeliveredQuestion: Sendable {
+        package var filter: EndpointFilter
+        package var after: EventCursor
+        package var limit: Int
+
+        package init(filter: EndpointFilter, after: EventCursor, limit: Int) {
+            self.filter = filter
+            self.after = after
+            self.limit = limit
+        }
+    }
+
     /// The SQL of ``DerivedID/event(appID:transactionID:type:distinction:)``, for events that few verdicts write. All
     /// parameters are texts.
     static func derivedEvent(_ app: String, _ transaction: String, _ type: String) -> String {
@@ -85,7 +101,45 @@ extension Statements {
     /// that commit late. A cursor from a time that this server has lost is before the first event of the next era. Each
     /// app is read by itself, so that a reader of a quiet app passes over no events of others.
     package static let readEvents = Statement<EventPage, Event>(
-        "ledger.read_events",
+        "ledger.read_events", feedPage(selecting: "sequence"),
+        bind: { page in
+            [.texts(page.apps), .int(page.after.place), .int(page.after.id), .int(page.limit)]
+        },
+        read: { row throws(PostgresError) in try readNumberedEvent(row) })
+
+    /// A page of one app's feed, each event with whether the endpoint gets it and has not taken it. An event without a
+    /// number is one of these if a dispatcher is yet to number it.
+    package static let readUndelivered = Statement<UndeliveredQuestion, (event: Event, isUndelivered: Bool)>(
+        "ledger.read_undelivered",
+        feedPage(
+            selecting: """
+                sequence, \(EndpointFilter.passes(
+                        type: "type", environment: "body ->> 'environment'", types: "$6::text",
+                        environments: "$7::text"))
+                  and case when sequence is null then (xid, id) > (select p.xid, p.id from event_progress p)
+                    else exists (
+                      select from deliveries d
+                      where d.endpoint = $5 and d.stream = s.stream and s.sequence > d.done_sequence
+                        and s.sequence <= d.last_sequence) end
+                """),
+        bind: { question in
+            [
+                .texts([question.filter.key.appID]), .int(question.after.place), .int(question.after.id),
+                .int(question.limit), .uuid(question.filter.key.id), .text(question.filter.typesText),
+                .text(question.filter.environmentsText),
+            ]
+        },
+        read: { row throws(PostgresError) in (try readNumberedEvent(row), try row.bool(11)) })
+
+    private static func readNumberedEvent(_ row: borrowing RowReader) throws(PostgresError) -> Event {
+        var event = try readEvent(row, from: 0)
+        event.sequence = try row.optionalInt(10)
+        return event
+    }
+
+    /// The SQL of a page of the feed: apps, cursor and limit are the first parameters. Beside each event stand its stream
+    /// and its number, as `s`.
+    private static func feedPage(selecting columns: String) -> String {
         """
         with eras as materialized (
           select first_xid, shift, lead(first_xid) over (order by first_xid) as next_xid from feed_eras),
@@ -93,18 +147,17 @@ extension Statements {
           select least($2 - shift, next_xid - 1) as xid,
             case when $2 - shift >= next_xid then \(Int.max) else $3 end as id
           from eras where first_xid + shift <= $2 order by first_xid desc limit 1)
-        select \(eventColumns)
+        select \(eventColumns), \(columns)
         from unnest($1::text[]) app cross join lateral (
           select xid, id, event_id, app_id, type, user_id, transaction_id, receipt_id, body, at from events
           where app_id = app and (xid, id) > ((select xid::text::xid8 from after), (select id from after))
             and xid < pg_snapshot_xmin(pg_current_snapshot())
           order by xid, id limit $4) e
+        left join lateral (
+          select stream, sequence from event_sequences n where n.xid = e.xid and n.id = e.id offset 0) s on true
         order by xid, id limit $4
-        """,
-        bind: { page in
-            [.texts(page.apps), .int(page.after.place), .int(page.after.id), .int(page.limit)]
-        },
-        read: { row throws(PostgresError) in try readEvent(row, from: 0) })
+        """
+    }
 
     /// Whether a place lies beyond every place that was ever given, by this server or by one that was lost: a lost
     /// server's places lie before the era that this server begins with its first event.
