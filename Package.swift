@@ -187,8 +187,8 @@ let package = Package(
             dependencies: [
                 "Commands", "Reconciliation", "Intake", "Support", "MovingIn", "AppleGateway", "Delivery", "WorkQueue",
                 "Ledger", "Service", "Settings", "AppStoreSimulator", "AppStore", "Purchases", "Encoding", "Postgres",
-                "RabbitMQ", argumentParser, crypto, httpClient, histogram, lifecycle, unixSignals, nioCore, nioPosix,
-                nioHTTP1, nioSSL, log,
+                "RabbitMQ", argumentParser, crypto, httpClient, hummingbird, histogram, httpTypes, lifecycle, unixSignals,
+                nioCore, nioPosix, nioHTTP1, nioSSL, log,
             ],
             swiftSettings: common),
 
@@ -240,7 +240,7 @@ let package = Package(
             name: "CommandTests",
             dependencies: [
                 "makegood", "makegood-lab", "Commands", "AppStore", "Ledger", "WorkQueue", "Settings", "Purchases",
-                "Adversary",
+                "Adversary", "Encoding",
                 "AppStoreSimulator", "Postgres", "RabbitMQ", "TestRandom", "TestServers", hummingbird, httpClient,
                 crypto, log,
                 nioCore, nioHTTP1, nioPosix, nioSSL, httpTypes,

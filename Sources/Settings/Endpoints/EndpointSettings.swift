@@ -6,7 +6,6 @@ package import Purchases
 /// A URL of an app's backend to which its events go as webhooks, and how (`apps[].endpoints`).
 package struct EndpointSettings: Sendable {
     package static let perAppMax = 16
-    package static let secretsMax = 2
 
     /// Of `a` to `z`, `0` to `9` and `-`, once in an app. Its state in the database goes by the name.
     package let name: String
@@ -111,22 +110,10 @@ extension ConfigurationReader {
         let file = try self.text("secretFile").map { _ in "secretFile" }
         let variable = try self.text("secretEnv").map { _ in "secretEnv" }
         let key = file ?? variable ?? "secret"
-        let words = text.split(whereSeparator: \.isWhitespace)
-        guard (1...EndpointSettings.secretsMax).contains(words.count) else {
-            throw error(key, "must hold one secret, or two while they change")
+        do throws(WebhookSecret.Invalid) {
+            return try WebhookSecret.list(text)
+        } catch let invalid {
+            throw error(key, invalid.problem)
         }
-        var secrets: [WebhookSecret] = []
-        for word in words {
-            guard let secret = WebhookSecret(String(word)) else {
-                let bytes = WebhookSecret.byteCounts
-                throw error(
-                    key,
-                    "must hold secrets of the form \(WebhookSecret.prefix) and the base64 of \(bytes.lowerBound) to "
-                        + "\(bytes.upperBound) random bytes")
-            }
-            guard !secrets.contains(secret) else { throw error(key, "holds the same secret twice") }
-            secrets.append(secret)
-        }
-        return secrets
     }
 }
