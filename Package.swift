@@ -187,7 +187,8 @@ let package = Package(
             dependencies: [
                 "Commands", "Reconciliation", "Intake", "Support", "MovingIn", "AppleGateway", "Delivery", "WorkQueue",
                 "Ledger", "Service", "Settings", "AppStoreSimulator", "AppStore", "Purchases", "Encoding", "Postgres",
-                "RabbitMQ", argumentParser, crypto, httpClient, hummingbird, histogram, httpTypes, lifecycle, unixSignals,
+                "RabbitMQ", argumentParser, crypto, httpClient, hummingbird, histogram, httpTypes, lifecycle,
+                unixSignals,
                 nioCore, nioPosix, nioHTTP1, nioSSL, log,
             ],
             swiftSettings: common),

@@ -58,19 +58,6 @@ extension Statements {
         }
     }
 
-    /// A page of the feed with a look at an endpoint.
-    package struct UndeliveredQuestion: Sendable {
-        package var filter: EndpointFilter
-        package var after: EventCursor
-        package var limit: Int
-
-        package init(filter: EndpointFilter, after: EventCursor, limit: Int) {
-            self.filter = filter
-            self.after = after
-            self.limit = limit
-        }
-    }
-
     /// The SQL of ``DerivedID/event(appID:transactionID:type:distinction:)``, for events that few verdicts write. All
     /// parameters are texts.
     static func derivedEvent(_ app: String, _ transaction: String, _ type: String) -> String {
@@ -107,31 +94,7 @@ extension Statements {
         },
         read: { row throws(PostgresError) in try readNumberedEvent(row) })
 
-    /// A page of one app's feed, each event with whether the endpoint gets it and has not taken it. An event without a
-    /// number is one of these if a dispatcher is yet to number it.
-    package static let readUndelivered = Statement<UndeliveredQuestion, (event: Event, isUndelivered: Bool)>(
-        "ledger.read_undelivered",
-        feedPage(
-            selecting: """
-                sequence, \(EndpointFilter.passes(
-                        type: "type", environment: "body ->> 'environment'", types: "$6::text",
-                        environments: "$7::text"))
-                  and case when sequence is null then (xid, id) > (select p.xid, p.id from event_progress p)
-                    else exists (
-                      select from deliveries d
-                      where d.endpoint = $5 and d.stream = s.stream and s.sequence > d.done_sequence
-                        and s.sequence <= d.last_sequence) end
-                """),
-        bind: { question in
-            [
-                .texts([question.filter.key.appID]), .int(question.after.place), .int(question.after.id),
-                .int(question.limit), .uuid(question.filter.key.id), .text(question.filter.typesText),
-                .text(question.filter.environmentsText),
-            ]
-        },
-        read: { row throws(PostgresError) in (try readNumberedEvent(row), try row.bool(11)) })
-
-    private static func readNumberedEvent(_ row: borrowing RowReader) throws(PostgresError) -> Event {
+    static func readNumberedEvent(_ row: borrowing RowReader) throws(PostgresError) -> Event {
         var event = try readEvent(row, from: 0)
         event.sequence = try row.optionalInt(10)
         return event
@@ -139,7 +102,7 @@ extension Statements {
 
     /// The SQL of a page of the feed: apps, cursor and limit are the first parameters. Beside each event stand its stream
     /// and its number, as `s`.
-    private static func feedPage(selecting columns: String) -> String {
+    static func feedPage(selecting columns: String) -> String {
         """
         with eras as materialized (
           select first_xid, shift, lead(first_xid) over (order by first_xid) as next_xid from feed_eras),
