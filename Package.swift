@@ -4,11 +4,12 @@ import PackageDescription
 // Which target may import which is written here, and the compiler enforces it. A target knows only those before it, in this
 // order: Encoding, Caching; BlockingIO; Postgres, RabbitMQ, AppStore, Purchases; Settings; Service, Ledger; WorkQueue,
 // AppleGateway, Delivery; Support, MovingIn; Intake, Reconciliation; Commands; makegood. Postgres, RabbitMQ and AppStore do
-// not know each other. Purchases has no input and no output. AppStoreSimulator, FaultProxy, Adversary and makegood-lab are
-// for tests, and makegood contains the first of them alone. `deploy/check rooms` holds the folders inside a target.
-// What one target shows another is `package`. In Postgres, BlockingIO, Encoding and Caching it is `public`: a release build
-// compiles generic code for its callers' types, and short functions into their callers, only where it is public
-// (-cross-module-optimization).
+// not know each other. Purchases has no input and no output. PurchaseClient is for apps: it uses no other target, and no
+// other target uses it. AppStoreSimulator, FaultProxy, Adversary and makegood-lab are for tests, and makegood contains the
+// first of them alone. `deploy/check rooms` holds the folders inside a target.
+// What one target shows another is `package`; what PurchaseClient shows apps is `public`. In Postgres, BlockingIO,
+// Encoding and Caching it is `public` too: a release build compiles generic code for its callers' types, and short
+// functions into their callers, only where it is public (-cross-module-optimization).
 
 let common: [SwiftSetting] = [
     .enableUpcomingFeature("ExistentialAny"),
@@ -50,6 +51,7 @@ let package = Package(
     products: [
         .executable(name: "makegood", targets: ["makegood"]),
         .executable(name: "makegood-lab", targets: ["makegood-lab"]),
+        .library(name: "PurchaseClient", targets: ["PurchaseClient"]),
     ],
     dependencies: [
         // Exact, because Package.resolved is not committed: everyone builds the same set.
@@ -84,6 +86,7 @@ let package = Package(
             name: "RabbitMQ", dependencies: ["BlockingIO", "CRabbitMQ", log, metrics, deque], swiftSettings: unsafeC),
         .target(name: "Encoding", swiftSettings: common),
         .target(name: "Caching", swiftSettings: common),
+        .target(name: "PurchaseClient", swiftSettings: common),
         .target(
             name: "AppStore",
             dependencies: [
@@ -227,6 +230,8 @@ let package = Package(
         .testTarget(
             name: "PurchasesTests", dependencies: ["Purchases", "Encoding", "TestRandom", "TestSchemas", crypto],
             swiftSettings: common),
+        .testTarget(
+            name: "PurchaseClientTests", dependencies: ["PurchaseClient", "TestRandom"], swiftSettings: common),
         .testTarget(
             name: "ReconciliationTests",
             dependencies: [
