@@ -60,9 +60,14 @@ struct WatchedJournal: Hashable {
                 record.revision == revision, record.user == journal.session?.user
             else { return broken.append("\(event): \(key) is paid for before its record is stored") }
         case .finish(let transaction):
+            if journal.records.values.first(where: { $0.transaction == transaction })?.phase != .safe {
+                broken.append("\(event): \(transaction) is finished too early")
+            }
+        case .finishFailed(let transaction):
             let record = journal.records.values.first { $0.transaction == transaction }
-            let failedThrice = record?.phase == .failed && record?.failures == 3 && record?.proof == nil
-            if record?.phase != .safe, !failedThrice { broken.append("\(event): \(transaction) is finished too early") }
+            if record?.phase != .failed || record?.failures != 3 || record?.proof != nil {
+                broken.append("\(event): \(transaction) is finished as failed too early")
+            }
         case .post(let post):
             if post.user != journal.session?.user { broken.append("\(event): posted for \(post.user)") }
             for record in post.records

@@ -177,6 +177,7 @@ extension JournalAction {
         case .pay: "**pay**"
         case .scan: "scan"
         case .finish: "**finish**"
+        case .finishFailed: "finish as failed"
         case .refreshReceipt: "refresh the app receipt"
         case .askInstallation: "ask for an installation token"
         case .placeOrder(_, let transaction):

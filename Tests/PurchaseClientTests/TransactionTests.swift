@@ -257,9 +257,9 @@ import Testing
             send(.seenFailed(transaction: "1", product: coins))
         }
         restart()
-        #expect(!send(.seenFailed(transaction: "1", product: coins)).contains(.finish(transaction: "1")))
+        #expect(!send(.seenFailed(transaction: "1", product: coins)).contains(.finishFailed(transaction: "1")))
         restart()
-        #expect(send(.seenFailed(transaction: "1", product: coins)).contains(.finish(transaction: "1")))
+        #expect(send(.seenFailed(transaction: "1", product: coins)).contains(.finishFailed(transaction: "1")))
         send(.finished(transaction: "1"))
         #expect((phase(key) == .failed) == hasRecord, "the user's record stays")
         send(.loggedIn(.ann))

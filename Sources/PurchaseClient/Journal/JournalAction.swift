@@ -16,6 +16,9 @@ public enum JournalAction: Sendable, Hashable {
     /// Finish the transaction, within 10 seconds, and report ``JournalEvent/finished(transaction:)`` or
     /// ``JournalEvent/finishFailed(transaction:)``.
     case finish(transaction: String)
+    /// Finish the transaction if StoreKit 1 shows it as failed at that very moment, and report as for
+    /// ``finish(transaction:)``. A transaction that has become paid meanwhile is not finished.
+    case finishFailed(transaction: String)
     /// Have StoreKit 1 refresh the app receipt, and report the transaction again with it.
     case refreshReceipt(RecordKey)
 

@@ -115,7 +115,11 @@ extension PurchaseJournal {
     /// can be bought again; the record stays.
     mutating func countFailure(_ key: RecordKey) {
         change(key) { $0.failures = min($0.failures + 1, Self.failuresMax) }
-        if let record = records[key], record.phase == .failed, record.failures == Self.failuresMax { finish(record) }
+        if let record = records[key], record.phase == .failed, record.failures == Self.failuresMax,
+            let transaction = record.transaction
+        {
+            actions.append(.finishFailed(transaction: transaction))
+        }
     }
 
     func canUse(_ user: UserID?) -> Bool {
