@@ -78,7 +78,7 @@ struct WatchedJournal: Hashable {
         }
     }
 
-    /// The four cases in which a record is removed.
+    /// The three cases in which a record is removed.
     private func mayGo(_ record: PurchaseRecord, _ event: JournalEvent) -> Bool {
         switch (record.phase, event) {
         case (.reserved, .abandoned), (.prepared, .abandoned), (.reserved, .launched), (.prepared, .launched),
@@ -86,7 +86,6 @@ struct WatchedJournal: Hashable {
             true
         case (.safe, .finished(record.transaction)): true
         case (.failed, .finished(record.transaction)): record.user == nil
-        case (_, .orderGranted(record.key)): record.phase.waitsForTransaction && record.order != nil
         default:
             record.user == nil || record.isAdopted
                 ? journal.records.values.contains { $0.transaction == record.transaction } : false
@@ -99,7 +98,8 @@ extension JournalEvent {
         switch self {
         case .posted(_, .answered(let answers)): answers[key].map { $0.isSafeToFinish && $0.status < 300 } ?? false
         case .polled(key, let answer?): answer.isSafeToFinish && answer.status < 300
-        // It may take over a record that was safe.
+        // They may take over a record that was safe.
+        case .orderGranted(key, _): true
         case .returned(key, .purchased): true
         default: false
         }

@@ -39,7 +39,7 @@ import Testing
             Row("`described`, by the user", .described(key, user: .ann, .details(coins, country: "CHN"))),
             Row("`described`, by another user", .described(key, user: .bob, .coins)),
             Row("`ordered`", .ordered(key, order: orderA)), Row("`orderFailed`", .orderFailed(key)),
-            Row("`orderGranted`", .orderGranted(key)), Row("`payRequested`", .payRequested(key)),
+            Row("`orderGranted`", .orderGranted(key, transaction: "1")), Row("`payRequested`", .payRequested(key)),
             Row("`abandoned`", .abandoned(key)),
             Row("`stored`") { .stored(key, revision: $0.records[key]?.revision ?? 0) },
             Row("`storeFailed`") { .storeFailed(key, revision: $0.records[key]?.revision ?? 0) },

@@ -27,7 +27,8 @@ public enum JournalAction: Sendable, Hashable {
     /// `POST /v1/orders` as the record's user, with the record's key as `idempotencyKey`. With `transaction` the order
     /// is for a purchase that came without one.
     case placeOrder(RecordKey, transaction: String?)
-    /// `GET /v1/orders/{id}`; report ``JournalEvent/orderGranted(_:)`` if its state is `granted`.
+    /// `GET /v1/orders/{id}`; report
+    /// ``JournalEvent/orderGranted(_:transaction:)`` if its state is `granted`.
     case askOrder(RecordKey, order: String)
     /// `POST /v1/receipts/batch?wait=20` with the user's credential; report ``JournalEvent/posted(number:_:)``.
     case post(PurchasePost)

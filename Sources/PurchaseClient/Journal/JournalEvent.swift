@@ -27,8 +27,8 @@ public enum JournalEvent: Sendable, Hashable {
     case ordered(RecordKey, order: String)
     /// The server placed no order.
     case orderFailed(RecordKey)
-    /// The server says that the record's order was granted.
-    case orderGranted(RecordKey)
+    /// The server says that the record's order was granted, by this transaction.
+    case orderGranted(RecordKey, transaction: String)
     /// The app asks to begin the payment.
     case payRequested(RecordKey)
     /// The app gives the purchase up. Counts only before the payment was asked for.

@@ -7,15 +7,21 @@ extension PurchaseJournal {
 
         let named = inOrder.filter { $0.accountToken == token }
         let waiting = named.filter {
-            $0.phase.waitsForTransaction && asking[$0.key] == nil
+            $0.phase.waitsForTransaction && $0.transaction == nil && asking[$0.key] == nil
                 && ($0.details.product == transaction.product || $0.order == token.text)
         }
         if let key = best(of: waiting, purchasedAt: transaction.purchasedAt) { return bind(key, transaction) }
         var entry = makeEntry(transaction)
         guard let other = named.last else { return claim(entry, isStored: false) }
         // One more purchase with a token of this device, such as a renewal: the token says whose it is.
+        insert(&entry, like: other, order: other.order == token.text ? other.order : nil)
+    }
+
+    /// Puts in one more purchase of a record's user.
+    private mutating func insert(_ entry: inout PurchaseRecord, like other: PurchaseRecord, order: String?) {
         entry.user = other.user
-        entry.order = other.order == token.text ? other.order : nil
+        entry.order = order
+        entry.details.complete(with: other.details)
         entry.phase = .paid
         insert(entry)
         enqueue(entry.key)
@@ -87,11 +93,7 @@ extension PurchaseJournal {
         guard record.transaction != transaction.id else { return seen(transaction) }
         // `updates` gave this record another purchase with the same token: this one is of the same user.
         var entry = makeEntry(transaction)
-        entry.user = record.user
-        entry.order = record.order
-        entry.phase = .paid
-        insert(entry)
-        enqueue(entry.key)
+        insert(&entry, like: record, order: record.order)
     }
 
     mutating func seenFailed(_ transaction: String?, _ product: String) {
@@ -181,7 +183,8 @@ extension PurchaseJournal {
     private func claim(of entry: PurchaseRecord) -> Claim {
         if entry.accountToken == nil, !entry.isAdopted {
             let candidates = inOrder.filter {
-                $0.phase.waitsForTransaction && $0.user != nil && $0.details.product == entry.details.product
+                $0.phase.waitsForTransaction && $0.transaction == nil && $0.user != nil
+                    && $0.details.product == entry.details.product
                     && ($0.accountToken == nil || entry.mayHaveLostToken) && asking[$0.key] == nil
             }
             if candidates.contains(where: { calls.contains($0.key) }) { return .waits }
@@ -210,7 +213,7 @@ extension PurchaseJournal {
 
     /// Puts the transaction of one record into another one. A kill between the two steps leaves both, which the next
     /// start makes one.
-    private mutating func takeOver(_ key: RecordKey, _ source: RecordKey, isStored: Bool = true) {
+    mutating func takeOver(_ key: RecordKey, _ source: RecordKey, isStored: Bool = true) {
         guard let entry = records[source] else { return }
         records[source] = nil
         change(key) {
@@ -225,10 +228,10 @@ extension PurchaseJournal {
     }
 
     /// Whether StoreKit's answer to the payment is still to come in this run of the app.
-    private func isBusy(_ key: RecordKey) -> Bool { calls.contains(key) || asking[key] != nil }
+    func isBusy(_ key: RecordKey) -> Bool { calls.contains(key) || asking[key] != nil }
 }
 
 extension PurchaseRecord {
     /// Whether no user's act stands behind the record's user.
-    fileprivate var isAnybodys: Bool { isAdopted || user == nil }
+    var isAnybodys: Bool { isAdopted || user == nil }
 }

@@ -4,9 +4,8 @@
 /// of them: a store, StoreKit, and the server (<doc:TheJournal>). The table of <doc:TheTable> has each phase of a
 /// record and each event.
 ///
-/// A record is removed in four cases: its transaction is safe to finish by the server's word and was finished; its
-/// payment was never asked for; the server says that its order was granted; another record has its transaction. No
-/// error and no missing answer removes one.
+/// A record is removed in three cases: its transaction is safe to finish by the server's word and was finished; its
+/// payment was never asked for; another record has its transaction. No error and no missing answer removes one.
 public struct PurchaseJournal: Sendable, Hashable {
     /// What the app decides beforehand.
     public let policy: JournalPolicy
@@ -84,7 +83,7 @@ public struct PurchaseJournal: Sendable, Hashable {
         case .ordered(let key, let order): ordered(key, order)
         case .orderFailed(let key):
             if records[key]?.phase == .prepared { tell(.noOrder(key)) }
-        case .orderGranted(let key): orderGranted(key)
+        case .orderGranted(let key, let transaction): orderGranted(key, transaction)
         case .payRequested(let key): payRequested(key)
         case .abandoned(let key):
             if let phase = records[key]?.phase, phase == .reserved || phase == .prepared { remove(key) }
@@ -175,17 +174,24 @@ extension PurchaseJournal {
 
     /// Asks what became of the payments that brought no transaction, the newest first.
     private mutating func askOrders() {
-        let waiting = inOrder.reversed().filter { $0.phase.waitsForTransaction && $0.user == session?.user }
-        for record in waiting.filter({ !calls.contains($0.key) }).prefix(policy.ordersAsked) {
-            guard let order = record.order else { continue }
-            actions.append(.askOrder(record.key, order: order))
+        let waiting = inOrder.reversed().filter {
+            $0.phase.waitsForTransaction && $0.transaction == nil && $0.order != nil && $0.user == session?.user
+                && !isBusy($0.key)
+        }
+        for record in waiting.prefix(policy.ordersAsked) {
+            if let order = record.order { actions.append(.askOrder(record.key, order: order)) }
         }
     }
 
-    private mutating func orderGranted(_ key: RecordKey) {
-        guard let record = records[key], record.phase.waitsForTransaction, record.order != nil, !calls.contains(key)
+    /// The record learns which transaction it waits for, and stays until that transaction is safe to finish.
+    private mutating func orderGranted(_ key: RecordKey, _ transaction: String) {
+        guard let record = records[key], record.phase.waitsForTransaction, record.transaction == nil, !isBusy(key)
         else { return }
-        remove(key)
+        if let known = self.key(of: transaction) {
+            if records[known]?.isAnybodys == true { takeOver(key, known) }
+        } else {
+            change(key) { $0.transaction = transaction }
+        }
         tell(.settled(key))
     }
 }

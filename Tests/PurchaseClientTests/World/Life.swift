@@ -154,7 +154,7 @@ struct Life {
         case .installation: if !chance(3) { send(.installationIssued(token: "installation")) }
         case .order(let record, let sale): placeOrder(record, for: sale)
         case .askOrder(let key, let order):
-            if server.orders[order]?.boundBy != nil, !chance(4) { send(.orderGranted(key)) }
+            if let sale = server.orders[order]?.boundBy, !chance(4) { send(.orderGranted(key, transaction: sale)) }
         case .post(let post): answer(post)
         case .poll(let key, let receipt):
             if chance(4) { return send(.polled(key, nil)) }
@@ -338,9 +338,13 @@ struct Life {
         return faults
     }
 
-    /// Whether anything says whose the sale is: its token, or that nobody else wanted the product and StoreKit did not
-    /// deny the payment. Without a token and with another user's taps, nobody can know.
+    /// Whether anything says whose the sale is: its token, or that nobody else wanted the product and StoreKit denied
+    /// no payment for it. Without a token, and with another user's taps or with a lie, nobody can know. StoreKit 1
+    /// does not show the token.
     private func isCertain(_ sale: AppleModel.Sale) -> Bool {
-        sale.token != nil || (taps[sale.product] == [sale.user] && !sale.isDenied)
+        let isDenied = apple.sales.values.contains {
+            $0.product == sale.product && $0.isDenied && ($0.token == nil || isStoreKit1)
+        }
+        return sale.token != nil || (taps[sale.product] == [sale.user] && !isDenied)
     }
 }

@@ -7,9 +7,9 @@ import Testing
 /// Whole lives of a device, in a world that fails wherever it can.
 @Suite struct LivesTests {
     /// Goal: what Apple sold is what was granted, to the right account, and no transaction is finished before
-    /// `safeToFinish`, whatever happens.
-    /// Method: random lives of taps, logins, payments that lie, posts that get lost, stores that fail, and kills between
-    /// any two actions; then the world is calm and each user comes back. `MAKEGOOD_LIVES` says how many lives.
+    /// `safeToFinish`, whatever happens. Method: random lives of taps, logins, payments that lie, posts that get lost,
+    /// stores that fail, and kills between any two actions; then the world is calm and each user comes back.
+    /// `MAKEGOOD_LIVES` says how many lives.
     @Test func nothingIsLost() {
         let lives = ProcessInfo.processInfo.environment["MAKEGOOD_LIVES"].flatMap { Int($0) } ?? 1_000
         var random = SeededRandom(announcing: "LivesTests")
