@@ -43,6 +43,7 @@ struct WatchedJournal: Hashable {
             if new.phase == .safe, old.phase != .safe, !event.saysSafe(key) {
                 broken.append("\(event): \(key) is safe by nobody's word")
             }
+            if new.phase.isOwed, new.user == nil { broken.append("\(event): \(key) is owed by nobody") }
             if old.proof != nil, new.proof == nil { broken.append("\(event): \(key) lost its proof") }
         }
         let transactions = journal.records.values.compactMap(\.transaction)

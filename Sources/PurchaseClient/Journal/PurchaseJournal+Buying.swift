@@ -37,7 +37,7 @@ extension PurchaseJournal {
     mutating func ordered(_ key: RecordKey, _ order: String) {
         guard let record = records[key], record.order == nil else { return }
         switch record.phase {
-        case .reserved, .prepared:
+        case .prepared:
             change(key) {
                 $0.order = order
                 $0.accountToken = AccountToken(order) ?? $0.accountToken
@@ -47,7 +47,7 @@ extension PurchaseJournal {
         case .paid, .accepted:
             change(key) { $0.order = order }
             enqueue(key)
-        case .safe, .finished: break
+        case .reserved, .safe, .finished: break
         }
     }
 

@@ -5,7 +5,7 @@ extension PurchaseJournal {
         if let key = key(of: transaction.id) { return seenAgain(key, transaction) }
         guard case .some(let token) = transaction.token else { return claim(makeEntry(transaction), isStored: false) }
 
-        let named = inOrder.filter { $0.accountToken == token }
+        let named = inOrder.filter { $0.accountToken == token && !$0.isAnybodys }
         let waiting = named.filter {
             $0.phase.waitsForTransaction && $0.transaction == nil && asking[$0.key] == nil
                 && ($0.details.product == transaction.product || $0.order == token.text)

@@ -152,6 +152,7 @@ extension PurchaseJournal {
             case .pending, .unknown, .failed, .cancelled, .unclaimed, .paid, .accepted, .safe: break
             }
         }
+        claimAll()
         useOccasion()
     }
 

@@ -7,10 +7,12 @@ struct AppleModel {
         let product: String
         let token: AccountToken?
         let time: Int64
-        /// Whose tap it was.
-        let user: UserID
+        /// Whose tap it was; nil of a purchase in the App Store.
+        let user: UserID?
         /// Whether StoreKit told the app that the payment failed or was cancelled.
         var isDenied = false
+        /// Whether it carries the token of an earlier purchase.
+        var isRenewal = false
         /// Whether the app's queue shows it already.
         var isVisible = true
         var isFinished = false
@@ -41,7 +43,7 @@ struct AppleModel {
 
     @discardableResult
     mutating func sell(
-        _ product: String, _ token: AccountToken?, to user: UserID, at time: Int64, id: String? = nil,
+        _ product: String, _ token: AccountToken?, to user: UserID?, at time: Int64, id: String? = nil,
         isDenied: Bool = false, isVisible: Bool = true
     ) -> Sale {
         let sale = Sale(
@@ -49,6 +51,11 @@ struct AppleModel {
             isVisible: isVisible)
         sales[sale.id] = sale
         return sale
+    }
+
+    mutating func renew(_ sale: Sale, at time: Int64) {
+        let renewal = sell(sale.product, sale.token, to: sale.user, at: time)
+        sales[renewal.id]?.isRenewal = true
     }
 
     mutating func askParent(_ approval: Approval) { approvals.append(approval) }

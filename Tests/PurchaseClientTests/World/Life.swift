@@ -275,7 +275,14 @@ struct Life {
             if !queue.isEmpty, flights.isEmpty || Bool.random(using: &random) { return act() }
             return land(Int.random(in: flights.indices, using: &random))
         }
-        switch Int.random(in: 0..<16, using: &random) {
+        switch Int.random(in: 0..<18, using: &random) {
+        case 16: if chance(2) { apple.sell("coins", nil, to: nil, at: time) }
+        case 17:
+            // A renewal carries the token of the first purchase.
+            let signed = apple.sales.values.filter { $0.token != nil }.sorted { $0.id < $1.id }
+            if let sale = signed.randomElement(using: &random), chance(2) {
+                apple.renew(sale, at: time)
+            }
         case 0, 1: send(.loggedIn([.ann, .bob].randomElement(using: &random)!))
         case 2: if chance(3) { send(.loggedOut) }
         case 3: send(.foregrounded)
@@ -325,8 +332,8 @@ struct Life {
                 continue
             }
             if !sale.isFinished { faults.append("\(sale.id) was never finished") }
-            if owner != sale.user, isCertain(sale) {
-                faults.append("\(sale.id) is \(sale.user)'s, and went to \(owner)")
+            if let user = sale.user, owner != user, isCertain(sale) {
+                faults.append("\(sale.id) is \(user)'s, and went to \(owner)")
             }
         }
         for sale in server.grants.keys where apple.sales[sale] == nil { faults.append("\(sale) was never sold") }
@@ -338,13 +345,14 @@ struct Life {
         return faults
     }
 
-    /// Whether anything says whose the sale is: its token, or that nobody else wanted the product and StoreKit denied
-    /// no payment for it. Without a token, and with another user's taps or with a lie, nobody can know. StoreKit 1
-    /// does not show the token.
+    /// Whether anything says whose the sale is: its token, or that nobody else wanted the product, in the app or in the
+    /// App Store, and StoreKit denied no payment for it. Without a token, and with any of these, nobody can know.
+    /// StoreKit 1 does not show tokens, so there renewals mislead as well.
     private func isCertain(_ sale: AppleModel.Sale) -> Bool {
-        let isDenied = apple.sales.values.contains {
-            $0.product == sale.product && $0.isDenied && ($0.token == nil || isStoreKit1)
+        let isUnclear = apple.sales.values.contains { other in
+            let misleads = (other.isDenied || other.isRenewal) && (other.token == nil || isStoreKit1)
+            return other.product == sale.product && (misleads || other.user != sale.user)
         }
-        return sale.token != nil || (taps[sale.product] == [sale.user] && !isDenied)
+        return sale.token != nil || (taps[sale.product]?.count == 1 && !isUnclear)
     }
 }

@@ -11,7 +11,7 @@ import Testing
     /// stores that fail, and kills between any two actions; then the world is calm and each user comes back.
     /// `MAKEGOOD_LIVES` says how many lives.
     @Test func nothingIsLost() {
-        let lives = ProcessInfo.processInfo.environment["MAKEGOOD_LIVES"].flatMap { Int($0) } ?? 1_000
+        let lives = ProcessInfo.processInfo.environment["MAKEGOOD_LIVES"].flatMap { Int($0) } ?? 500
         var random = SeededRandom(announcing: "LivesTests")
         var sales = 0
         var kinds: Set<String> = []

@@ -76,6 +76,7 @@ struct ServerModel {
         if let order = sale.token.flatMap({ orders[$0.text] }) { return give(sale, order.user, order.id) }
         let open = orders.values.filter { order in
             order.boundBy == nil && order.product == sale.product && order.time <= sale.time
+                && (order.reservedFor == nil || order.reservedFor == sale.id)
         }
         let own = open.filter { $0.user == post.user }.map(\.time).max() ?? .min
         if let named = open.first(where: { $0.id == post.order && $0.user == post.user }) {
